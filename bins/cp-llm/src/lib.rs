@@ -106,17 +106,14 @@ mod tests {
     /// The schema files match the types. `UPDATE=1` writes them.
     #[test]
     fn schemas_match_types() {
-        use cp_testkit::of_record;
-        let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
-        let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
-        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::state::BatchJob))).unwrap();
-        for (name, schema) in [("batch_job", job), ("item", request), ("models", models)] {
-            let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
-            let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
-            if std::env::var_os("UPDATE").is_some() {
-                std::fs::write(&file, &text).unwrap();
-            }
-            assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "{}: run with UPDATE=1", file.display());
+        use cp_testkit::{of_record, same_or_update};
+        let models = schemars::schema_for!(cp_common::wire::Page<models::Model>);
+        for (name, schema) in [
+            ("batch_job", of_record(schemars::schema_for!(jobs::state::BatchJob))),
+            ("item", of_record(schemars::schema_for!(send::DryRun))),
+            ("models", models),
+        ] {
+            same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
         }
     }
 }

@@ -4,12 +4,11 @@
 use std::time::{Duration, Instant};
 
 use cp_testkit::server::{Step, chunk, json as json_answer, stream_head};
-use cp_testkit::{Background, Outcome, Server, until};
+use cp_testkit::{Background, Outcome, until};
 use serde_json::{Value, json};
 
-use crate::limits::rows;
 use crate::llm::Llm;
-use crate::messages::{stream_start, whole};
+use crate::messages::{body, rows, stream_start, whole};
 
 /// The content of the budget file `budget`.
 fn budget(llm: &Llm) -> Value {
@@ -31,32 +30,20 @@ fn start(llm: &Llm, arguments: &[&str], count: usize) -> Background {
 
 /// An answer that used 200 tokens and ended with this reason.
 fn answer(reason: &str) -> Vec<Step> {
-    json_answer(
-        200,
-        &json!({"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"half of it"},
-            "finish_reason":reason}],"usage":{"prompt_tokens":150,"completion_tokens":50}}),
-    )
-}
-
-#[test]
-fn budget_file_shares_limit() {
-    let llm = Llm::new();
-    let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(10));
-    assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert_eq!(budget(&llm), json!({"limit":{"tokens":100},"spent":{"usd":0.0,"tokens":50},"reserved":[]}));
-    let ran = llm.feed(&sharing(&["--backend", "stub"]), &rows(20));
-    let details = ran.closing()["error"]["details"].clone();
-    assert_eq!((ran.status, &details["succeeded"]), (9, &json!(10)), "{}", ran.stdout);
-    assert!(details["resume"].as_str().unwrap().ends_with(" --backend stub --budget-tokens=200"), "{details}");
-    assert_eq!(llm.work.names(), ["budget"]);
+    let mut whole = body("openai", "half of it", reason);
+    whole["usage"] = json!({"prompt_tokens": 150, "completion_tokens": 50});
+    json_answer(200, &whole)
 }
 
 #[test]
 fn invalid_options_create_no_budget_file() {
     let llm = Llm::new();
-    for (slip, status) in
-        [(&["-o", "model=x"][..], 2), (&["--tool-schemas", "missing.json"], 3), (&["-s", "@missing.txt"], 3)]
-    {
+    for (slip, status) in [
+        (&["-o", "model=x"][..], 2),
+        (&["--tool-schemas", "missing.json"], 3),
+        (&["-s", "@missing.txt"], 3),
+        (&["--budget-usd", "nan"], 2),
+    ] {
         let given = [&["--backend", "stub", "--budget-tokens", "100"], slip].concat();
         let ran = llm.feed(&sharing(&given), &rows(1));
         assert_eq!(ran.status, status, "{slip:?}: {}", ran.stdout);
@@ -66,8 +53,7 @@ fn invalid_options_create_no_budget_file() {
 
 #[test]
 fn killed_process_counts_requests_in_flight() {
-    let server = Server::playing(vec![whole("openai", "fine"), vec![Step::Stall]]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "fine"), vec![Step::Stall]]);
     let limits = ["-m", "m", "--budget-tokens", "10000"];
     let child = start(&llm, &limits, 2);
     until("the second request is under way", || server.requests().len() == 2);
@@ -101,12 +87,8 @@ fn sixty_four_processes_use_whole_budget() {
     let failed: Vec<_> = ran.iter().filter(|ran| ran.status != 0).map(|ran| ran.closing()["error"].clone()).collect();
     assert!(!failed.is_empty());
     for error in failed {
-        let code = error["code"].as_str().unwrap();
-        assert_eq!(
-            (code, error["details"]["spent_tokens"].to_string()),
-            ("E_BUDGET_EXHAUSTED", limit.clone()),
-            "{error}"
-        );
+        assert_eq!(error["code"], "E_BUDGET_EXHAUSTED");
+        assert_eq!(error["details"]["spent_tokens"].to_string(), limit, "{error}");
     }
     assert_eq!(llm.work.names(), ["budget"]);
 }
@@ -114,13 +96,25 @@ fn sixty_four_processes_use_whole_budget() {
 #[test]
 fn invalid_budget_file_is_rejected_before_sending() {
     let llm = Llm::new();
-    for text in ["notes of mine\n", "{\"limit\":{}}", "{\"spent\":1}"] {
+    for text in [
+        "notes of mine\n",
+        "{\"limit\":{}}",
+        "{\"spent\":1}",
+        "{}",
+        "[]",
+        "{\"usd\":0,\"tokens\":0,\"x\":1}",
+        "{\"spent\":{\"usd\":-1,\"tokens\":0}}",
+    ] {
         llm.work.write("budget", text);
         let error = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "9"]), &rows(2)).failed(4, "E_CONFIG");
         assert!(error["message"].as_str().unwrap().contains("budget: not a budget file"), "{error}");
         assert_eq!(llm.work.read("budget"), text);
     }
-    assert!(llm.ledger().iter().all(|entry| entry["event"] != "llm.request"));
+    for path in ["/dev/null", "/"] {
+        llm.run(&["--backend", "stub", "--budget-tokens", "9", "--budget-file", path, "hi"]).failed(4, "E_CONFIG");
+    }
+    llm.run(&["--backend", "stub", "--budget-file", "absent", "hi"]).failed(2, "E_USAGE");
+    assert_eq!(llm.entries("llm.request"), [] as [Value; 0]);
     llm.work.write("budget", "{\"limit\":{},\"spent\":{\"usd\":0.0,\"tokens\":93},\"reserved\":[]}\n");
     let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(9));
     assert_eq!((ran.status, ran.of("message").len()), (9, 2), "{}", ran.stdout);
@@ -129,28 +123,24 @@ fn invalid_budget_file_is_rejected_before_sending() {
 
 #[test]
 fn failed_stop_reason_counts_for_budget() {
-    let server = Server::playing(vec![answer("length")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![answer("length")]);
     let ran = llm.feed(&["-m", "m", "--rows", "--fail-on", "max_tokens", "--budget-tokens", "300"], &rows(6));
     assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
     assert_eq!((server.requests().len(), &ran.closing()["error"]["details"]["spent_tokens"]), (2, &json!(400)));
     assert_eq!(ran.first_error()["details"]["usage"]["input_tokens"], 150);
-    let answers: Vec<Value> = llm.ledger().into_iter().filter(|entry| entry["event"] == "llm.response").collect();
-    assert_eq!(answers[0]["data"]["usage"]["output_tokens"], 50, "{answers:?}");
+    assert_eq!(llm.entries("llm.response")[0]["data"]["usage"]["output_tokens"], 50);
 }
 
 #[test]
 fn schema_mismatch_and_cut_stream_count_for_budget() {
-    let server = Server::playing(vec![answer("stop")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![answer("stop")]);
     let schema = llm.work.write("schema", r#"{"type":"object"}"#);
     let limits = ["-m", "m", "--rows", "--budget-tokens", "500", "--schema", schema.to_str().unwrap()];
     let ran = llm.feed(&limits, &rows(6));
     assert_eq!((ran.status, server.requests().len()), (9, 3), "{}", ran.stdout);
     assert_eq!(ran.first_error()["details"]["usage"]["output_tokens"], 100);
     let head = vec![stream_head(), chunk(stream_start("anthropic").as_bytes()), Step::Close];
-    let server = Server::playing(vec![head]);
-    let llm = Llm::asking("anthropic", &server);
+    let (llm, server) = Llm::playing("anthropic", vec![head]);
     let ran = llm.feed(&["-m", "m", "--rows", "--stream", "--budget-tokens", "20"], &rows(6));
     assert_eq!((ran.status, server.requests().len()), (9, 3), "{}", ran.stdout);
     assert_eq!(ran.first_error()["details"]["usage"]["input_tokens"], 7);
@@ -158,10 +148,11 @@ fn schema_mismatch_and_cut_stream_count_for_budget() {
 
 #[test]
 fn answer_without_usage_ends_stream_with_budget() {
-    let body = json!({"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]});
+    let mut whole = body("openai", "fine", "stop");
+    whole.as_object_mut().unwrap().remove("usage");
     let ask = |arguments: &[&str]| {
-        let server = Server::playing(vec![json_answer(200, &body)]);
-        let ran = Llm::asking("openai", &server).feed(&[&["-m", "m", "--rows"], arguments].concat(), &rows(5));
+        let (llm, server) = Llm::playing("openai", vec![json_answer(200, &whole)]);
+        let ran = llm.feed(&[&["-m", "m", "--rows"], arguments].concat(), &rows(5));
         (ran, server.requests().len())
     };
     let (free, asked) = ask(&[]);
@@ -189,8 +180,7 @@ fn backend_without_usage_is_rejected_with_budget() {
 #[test]
 fn requests_in_flight_reserve_max_tokens() {
     // Each answer uses 10 tokens but may use 100, so the limit admits two at a time.
-    let server = Server::playing(vec![[vec![Step::Wait(100)], whole("openai", "fine")].concat()]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = Llm::playing("openai", vec![[vec![Step::Wait(100)], whole("openai", "fine")].concat()]);
     let began = Instant::now();
     let arguments = ["-m", "m", "--jobs", "8", "--max-tokens", "100", "--budget-tokens", "210"];
     let ran = llm.feed(&sharing(&arguments), &rows(8));

@@ -6,29 +6,15 @@ use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use cp_testkit::server::{Request, Step, json as json_answer};
+use cp_testkit::server::{Step, json as json_answer};
 use cp_testkit::{Background, Outcome, Server, until};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::whole;
+use crate::messages::{asked, echo, row, whole};
 
 const CACHED: [&str; 4] = ["-m", "m", "--rows", "--cache=c"];
-
-fn row(text: &str) -> String {
-    json!({"messages":[{"role":"user","content":text}]}).to_string() + "\n"
-}
-
-/// The text of a request.
-fn asked(request: &Request) -> String {
-    request.json()["messages"][0]["content"].as_str().unwrap().to_owned()
-}
-
-/// A server that repeats the text of a request after a delay in milliseconds.
-fn echo(wait: u64) -> Server {
-    Server::replying(move |request| [vec![Step::Wait(wait)], whole("openai", &asked(request))].concat())
-}
 
 /// The question, the answer and `cached` of each message.
 fn said(ran: &Outcome) -> Vec<(String, String, bool)> {
@@ -49,19 +35,14 @@ fn start(llm: &Llm, rows: &str) -> Background {
 }
 
 #[test]
-fn caches_merge_by_concatenation() {
+fn cache_is_the_file_that_is_named_and_no_other_file_of_the_home() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
-    for (file, text) in [("a", "one"), ("b", "two"), ("a", "three")] {
+    for (file, text) in [("a", "one"), ("b", "two"), ("a", "one")] {
         llm.run(&["-m", "m", &format!("--cache={file}"), text]).success();
     }
-    assert_eq!(llm.work.names(), ["a", "b"]);
+    assert_eq!((llm.work.names(), server.requests().len()), (vec!["a".to_owned(), "b".to_owned()], 2));
     assert!(!llm.home.join("state/llm-cache.jsonl").exists());
-    llm.sh("cat a b > c && rm a b").success();
-    let ran = llm.feed(&CACHED, &["one", "two", "three", "four"].map(row).concat()).success();
-    assert_eq!((server.requests().len(), cached(&ran)), (4, 3), "{}", ran.stdout);
-    assert!(said(&ran).iter().all(|(question, answer, _)| question == answer), "{}", ran.stdout);
-    // Answers are not added to other files of the home.
     let inside = llm.home.join("config/policy.toml");
     assert_eq!(llm.run(&["-m", "m", &format!("--cache={}", inside.display()), "x"]).status, 4);
     assert!(!inside.exists());
@@ -108,8 +89,8 @@ fn waiting_for_cached_answer_blocks_no_other_request() {
 #[test]
 fn failed_or_killed_claim_passes_to_next() {
     let refused = [vec![Step::Wait(200)], json_answer(400, &json!({"error":{"message":"no"}}))].concat();
-    let server = Server::playing(vec![refused, whole("openai", "fine"), vec![Step::Stall], whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) =
+        Llm::playing("openai", vec![refused, whole("openai", "fine"), vec![Step::Stall], whole("openai", "fine")]);
     let ran = llm.feed(&[&CACHED[..], &["--jobs", "4"]].concat(), &row("same").repeat(4));
     assert_eq!((ran.of("message").len(), cached(&ran), server.requests().len()), (3, 2, 2), "{}", ran.stdout);
     let killed = start(&llm, &row("other"));

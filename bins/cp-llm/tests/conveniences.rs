@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::llm::Llm;
+use crate::messages::row;
 
 /// Answers of the stub, as text and as its script.
 fn playing(texts: &[&str]) -> (Llm, String) {
@@ -29,7 +30,7 @@ fn extract_prints_first_code_block() {
     assert_eq!(data["extracted"], json!({"language": "py", "text": "print(1)"}));
     assert_eq!(data["content"], CODE);
     assert!(data["_untrusted"].as_array().unwrap().contains(&json!("/extracted")));
-    let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(3);
+    let rows = row("x").repeat(3);
     let options = ["-x", "--stub-script", &script, "--rows", "--jobs", "3", "--format"];
     let ran = llm.feed(&[&options[..], &["text", "--stream"]].concat(), &rows).success();
     assert_eq!(ran.stdout, "print(1)\nprint(1)\nno block\n");
@@ -72,7 +73,9 @@ fn option_files_may_be_pipes() {
     )
     .success();
     let resumed = bash("cp-llm --rows --skip-done <(cat out; printf torn) <in").success();
-    assert_eq!((resumed.closing()["data"]["skipped"].as_u64(), resumed.of("message").len()), (Some(1), 1));
+    let answers = resumed.of("message");
+    assert_eq!((resumed.closing()["data"]["skipped"].as_u64(), answers.len()), (Some(1), 1));
+    assert_eq!(answers[0]["index"], 1, "the place in the input");
     bash("echo x | cp-llm --tool-schemas - -s @-").failed(2, "E_USAGE");
     bash("echo x | cp-llm --schema /dev/stdin").failed(2, "E_USAGE");
 }

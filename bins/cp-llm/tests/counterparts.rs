@@ -4,9 +4,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cp_testkit::{
-    Background, BatchProvider, Conduct, Place, Program, Server, answered, counterpart, required, thought, until,
-};
+use cp_testkit::{Background, Conduct, Place, Program, Server, answered, counterpart, required, thought, until};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -17,6 +15,13 @@ const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"
 fn theirs(place: &Place, name: &str) -> Option<Program> {
     let program = place.program(counterpart(name)?);
     Some(program.env("PATH", std::env::var_os("PATH").unwrap_or_default()))
+}
+
+/// A script in Python, where its packages are there.
+fn python(place: &Place, packages: &str, script: &str) -> Option<Program> {
+    let program = |code: &str| theirs(place, "python3").map(|python| python.args(["-c", code]));
+    let has_packages = program(&format!("import {packages}")).is_some_and(|python| python.run().status == 0);
+    required(&format!("the Python packages {packages}"), has_packages).then(|| program(script).unwrap())
 }
 
 /// A server of every API, and its URL.
@@ -95,12 +100,7 @@ const CHECK: &str = include_str!("data/python/requests.py");
 #[test]
 fn requests_match_provider_types() {
     let place = Place::new();
-    let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
-    let has_types =
-        python("import anthropic, openai, pydantic, google.genai").is_some_and(|python| python.run().status == 0);
-    if !required("the anthropic, openai and google-genai packages (Python)", has_types) {
-        return;
-    }
+    let Some(check) = python(&place, "anthropic, openai, pydantic, google.genai", CHECK) else { return };
     let prompt = json!({
         "system": "be brief", "params": {"max_tokens": 50, "temperature": 0.5},
         "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
@@ -123,41 +123,16 @@ fn requests_match_provider_types() {
     let mut cases = String::new();
     for backend in BACKENDS {
         let effort = ["-o", "reasoning_effort=low", "--reasoning"];
-        let own: &[&str] = match backend {
-            "anthropic" => &[
-                "-o",
-                "stop=END",
-                "-o",
-                "service_tier=auto",
-                "-o",
-                "tools=[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]",
-            ],
-            "openai" => &[
-                "-o",
-                "stop=END",
-                "-o",
-                "seed=7",
-                "-o",
-                "top_p=0.5",
-                "-o",
-                "presence_penalty=1",
-                "-o",
-                "verbosity=low",
-            ],
-            "gemini" => &[
-                "-o",
-                "stop=END",
-                "-o",
-                "top_k=4",
-                "-o",
-                "safety_settings=[{\"category\":\"HARM_CATEGORY_HARASSMENT\",\"threshold\":\"BLOCK_NONE\"}]",
-                "-o",
-                "toolConfig={\"functionCallingConfig\":{\"mode\":\"AUTO\"}}",
-                "-o",
-                "tools=[{\"googleSearch\":{}}]",
-            ],
-            _ => &["-o", "top_p=0.5", "-o", "verbosity=low", "-o", "tools=[{\"type\":\"web_search\"}]"],
+        let own = match backend {
+            "anthropic" => r#"stop=END service_tier=auto tools=[{"type":"web_search_20250305","name":"web_search"}]"#,
+            "openai" => "stop=END seed=7 top_p=0.5 presence_penalty=1 verbosity=low",
+            "gemini" => {
+                r#"stop=END top_k=4 toolConfig={"functionCallingConfig":{"mode":"AUTO"}} tools=[{"googleSearch":{}}]
+                safety_settings=[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]"#
+            }
+            _ => r#"top_p=0.5 verbosity=low tools=[{"type":"web_search"}]"#,
         };
+        let own: &[&str] = &own.split_whitespace().flat_map(|option| ["-o", option]).collect::<Vec<_>>();
         for extra in [&[][..], &["--schema", &any], &["--schema", &closed], &effort, own, &[&effort, own].concat()] {
             let arguments = [&["--backend", backend, "-m", "m", "--rows", "--dry-run"], extra].concat();
             let ran = llm.feed(&arguments, &format!("{prompt}\n"));
@@ -171,8 +146,7 @@ fn requests_match_provider_types() {
     // An answer that matches their types is sent back in a request that matches them.
     for backend in BACKENDS {
         let answer = answered(backend, &thought(backend, 1, Some("f")));
-        let server = Server::playing(vec![cp_testkit::server::json(200, &answer)]);
-        let llm = Llm::asking(backend, &server);
+        let (llm, _server) = Llm::playing(backend, vec![cp_testkit::server::json(200, &answer)]);
         let message = llm.run(&["-m", "m", "q"]).only()["data"].clone();
         let result =
             json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call-1", "content": "42"}]});
@@ -184,7 +158,7 @@ fn requests_match_provider_types() {
         cases.push_str(&json!({"backend": backend, "request": request, "answer": answer}).to_string());
         cases.push('\n');
     }
-    python(CHECK).unwrap().stdin(cases).run().success();
+    check.stdin(cases).run().success();
 }
 
 const BATCHES: &str = include_str!("data/python/batches.py");
@@ -192,17 +166,12 @@ const BATCHES: &str = include_str!("data/python/batches.py");
 #[test]
 fn batches_match_provider_types() {
     let place = Place::new();
-    let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
-    let has_types = python("import anthropic, openai, pydantic").is_some_and(|python| python.run().status == 0);
-    if !required("the anthropic and openai packages (Python)", has_types) {
-        return;
-    }
+    let Some(check) = python(&place, "anthropic, openai, pydantic", BATCHES) else { return };
     let row =
         |text: &str| json!({"messages":[{"role":"user","content":text}],"params":{"max_tokens":9}}).to_string() + "\n";
     let mut cases = String::new();
     for backend in &BACKENDS[..3] {
-        let provider = BatchProvider::new(Conduct::default());
-        let llm = Llm::asking(backend, &provider.server);
+        let (llm, provider) = Llm::batching(backend, Conduct::default());
         let made = llm
             .feed(&["batch", "submit", "-m", "m", "--rows"], &["one", "refuse", "expire", "cancel"].map(row).concat());
         llm.run(&["batch", "result", made.records()[0]["data"]["job_id"].as_str().unwrap()]).records();
@@ -215,7 +184,7 @@ fn batches_match_provider_types() {
         cases.push_str(&case.to_string());
         cases.push('\n');
     }
-    python(BATCHES).unwrap().stdin(cases).run().success();
+    check.stdin(cases).run().success();
 }
 
 const ASSEMBLE: &str = include_str!("data/python/stream.py");
@@ -223,11 +192,7 @@ const ASSEMBLE: &str = include_str!("data/python/stream.py");
 #[test]
 fn stream_equals_provider_library() {
     let place = Place::new();
-    let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
-    let has_types = python("import anthropic, pydantic").is_some_and(|python| python.run().status == 0);
-    if !required("the anthropic package (Python)", has_types) {
-        return;
-    }
+    let Some(assemble) = python(&place, "anthropic, pydantic", ASSEMBLE) else { return };
     let block =
         |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
     let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
@@ -261,11 +226,8 @@ fn stream_equals_provider_library() {
         json!({"type": "message_stop"}),
     ];
     let lines = stream.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
-    let theirs: Value = serde_json::from_str(&python(ASSEMBLE).unwrap().stdin(lines).run().success().stdout).unwrap();
-    let pieces: Vec<String> = stream.iter().map(|event| format!("data: {event}\n\n")).collect();
-    let pieces: Vec<&[u8]> = pieces.iter().map(String::as_bytes).collect();
-    let server = Server::playing(vec![cp_testkit::server::events(&pieces)]);
-    let llm = Llm::asking("anthropic", &server);
+    let theirs: Value = serde_json::from_str(&assemble.stdin(lines).run().success().stdout).unwrap();
+    let (llm, _server) = Llm::playing("anthropic", vec![crate::messages::played(&stream)]);
     let message = llm.run(&["-m", "m", "--stream", "q"]).of("message")[0].clone();
     let turn = json!({"role": "assistant", "content": message["content"], "blocks": message["blocks"]});
     let row = json!({"messages": [{"role": "user", "content": "q"}, turn, {"role": "user", "content": "and?"}]});

@@ -59,13 +59,7 @@ fn model_name_selects_endpoint() {
         let name = if server.url() == near.url() { "near" } else { "far" };
         assert_eq!((&data["backend"], &data["endpoint"]), (&json!("openai"), &json!(name)), "{arguments:?}");
     }
-    let requests: Vec<Value> = llm
-        .ledger()
-        .into_iter()
-        .filter(|entry| entry["event"] == "llm.request")
-        .map(|entry| entry["data"]["endpoint"].clone())
-        .collect();
-    assert_eq!(requests.first(), Some(&json!("near")));
+    assert_eq!(llm.entries("llm.request")[0]["data"]["endpoint"], "near");
     assert_eq!(answer(&llm, &["--dry-run", "-m", "fast", "hi"])["endpoint"], "near");
     // Each row selects its own endpoint.
     let rows = [("near/r", "hi"), ("fast", "hi"), ("plain", "hi")].map(|(model, text)| {
@@ -106,8 +100,7 @@ fn network_token_is_required_for_endpoints_of_rows() {
     assert_eq!(server.connections(), 0);
     let permitted = with_stub.set("CAPABILITY_NETWORK", "t");
     assert_eq!(permitted.feed(&["--rows"], row).status, 0);
-    let entries = permitted.ledger();
-    assert_eq!(entries.iter().find(|entry| entry["event"] == "llm.request").unwrap()["data"]["network"], "token");
+    assert_eq!(permitted.entries("llm.request")[0]["data"]["network"], "token");
 }
 
 #[test]
@@ -209,10 +202,8 @@ fn cache_key_has_server_and_recording_key_does_not() {
     said(&["--record", &tape, "-m", "one/m", "hi"]);
     let replayed = answer(&llm, &["--replay", &tape, "-m", "two/m", "hi"]);
     assert_eq!((&replayed["content"], &replayed["endpoint"]), (&json!("one"), &json!("two")));
-    let hash_of = |entry: &Value| entry["data"]["request_hash"].as_str().unwrap().to_owned();
-    let ledger = llm.ledger();
-    let key = llm.work.records("tape")[0]["key"].as_str().unwrap().to_owned();
-    assert_eq!(hash_of(ledger.iter().rfind(|entry| entry["event"] == "llm.request").unwrap()), key);
+    let last = llm.entries("llm.request").pop().unwrap();
+    assert_eq!(last["data"]["request_hash"], llm.work.records("tape")[0]["key"]);
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cp_testkit::server::{Step, events, json as json_answer};
-use cp_testkit::{BatchProvider, Conduct, Outcome, Server};
-use serde_json::{Value, json};
+use cp_testkit::server::json as json_answer;
+use cp_testkit::{Conduct, Outcome};
+use serde_json::json;
 
 use crate::llm::Llm;
+use crate::messages::{body, ended_stream, played};
 
 /// The ends of each API, and what they mean for the caller. At a limit an answer is a success only with the caller's
 /// own limit.
@@ -20,61 +21,6 @@ fn matrix() -> Vec<(String, String, String)> {
         })
     });
     ends.collect()
-}
-
-/// A whole body with this text and end.
-fn body(api: &str, text: &str, end: &str) -> Value {
-    let reason = if end.is_empty() { Value::Null } else { end.into() };
-    match api {
-        "openai" => json!({"id": "c", "choices": [{"index": 0, "message": {"content": text}, "finish_reason": reason}],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 3}}),
-        "anthropic" => json!({"id": "m", "content": [{"type": "text", "text": text}], "stop_reason": reason,
-            "usage": {"input_tokens": 7, "output_tokens": 3}}),
-        "openai-responses" => {
-            let mut whole = json!({"id": "r", "status": reason, "usage": {"input_tokens": 7, "output_tokens": 3},
-                "output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]});
-            if ["max_output_tokens", "content_filter"].contains(&end) {
-                (whole["status"], whole["incomplete_details"]) = ("incomplete".into(), json!({"reason": end}));
-            }
-            whole
-        }
-        _ => json!({"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": reason}],
-            "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3}}),
-    }
-}
-
-/// The same as a stream.
-fn stream(api: &str, text: &str, end: &str) -> Vec<Step> {
-    let whole = body(api, text, end);
-    let pieces = match api {
-        "openai" => {
-            let mut choice = whole["choices"][0].clone();
-            choice["delta"] = choice["message"].take();
-            let piece = json!({"id": "c", "choices": [choice], "usage": whole["usage"]});
-            vec![piece.to_string(), "[DONE]".to_owned()]
-        }
-        "anthropic" => {
-            let start = json!({"id": "m", "usage": whole["usage"]});
-            let stop = json!({"stop_reason": whole["stop_reason"]});
-            [
-                json!({"type": "message_start", "message": start}),
-                json!({"type": "content_block_start", "index": 0, "content_block": whole["content"][0]}),
-                json!({"type": "message_delta", "delta": stop}),
-                json!({"type": "message_stop"}),
-            ]
-            .map(|piece| piece.to_string())
-            .into()
-        }
-        "openai-responses" => [
-            json!({"type": "response.output_text.delta", "delta": text}),
-            json!({"type": "response.completed", "response": whole}),
-        ]
-        .map(|piece| piece.to_string())
-        .into(),
-        _ => vec![whole.to_string()],
-    };
-    let pieces: Vec<String> = pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect();
-    events(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
 /// The exit status and the code of an end.
@@ -94,13 +40,14 @@ fn each_end_has_its_status_in_each_api_and_format() {
         let (streams, has_own_limit) = (number & 1 != 0, number & 2 != 0);
         let format = if number & 4 == 0 { "json" } else { "text" };
         let what = format!("{api} {end} {streams} {has_own_limit} {format}");
-        let script = if streams { stream(api, "half", end) } else { json_answer(200, &body(api, "half", end)) };
-        let server = Server::playing(vec![script]);
+        let script =
+            if streams { played(&ended_stream(api, "half", end)) } else { json_answer(200, &body(api, "half", end)) };
+        let (llm, server) = Llm::playing(api, vec![script]);
         let mut words = vec!["-m", "m", "--format", format];
         words.extend(streams.then_some("--stream"));
         words.extend(has_own_limit.then_some("--max-tokens=5"));
         words.extend(["--", "hi"]);
-        let ran = Llm::asking(api, &server).run(&words);
+        let ran = llm.run(&words);
         let (status, code) = expected(meaning, has_own_limit);
         assert_eq!((ran.status, server.requests().len()), (status, 1), "{what}: {ran:?}");
         let warns = meaning == "limit" && has_own_limit;
@@ -123,8 +70,8 @@ fn check_error(ran: &Outcome, code: &str, what: &str) {
 #[test]
 fn each_end_has_its_status_in_batch() {
     for (api, end, meaning) in matrix().iter().filter(|(api, ..)| api != "gemini") {
-        let provider = BatchProvider::new(Conduct { answer: Some(body(api, "half", end)), ..Conduct::default() });
-        let llm = Llm::asking(api, &provider.server);
+        let (llm, _provider) =
+            Llm::batching(api, Conduct { answer: Some(body(api, "half", end)), ..Conduct::default() });
         // A row of a batch needs no limit of its own here, except where the API requires one.
         let row = json!({"messages": [{"role": "user", "content": "hi"}]}).to_string();
         let submitted = llm.feed(&["batch", "submit", "-m", "m", "--rows"], &(row + "\n"));
@@ -146,13 +93,12 @@ fn error_inside_choice_is_failure_and_not_paid_twice() {
         whole["usage"] = json!({"prompt_tokens": tokens, "completion_tokens": tokens});
         let mut piece = whole.clone();
         piece["choices"][0]["delta"] = piece["choices"][0]["message"].take();
-        let piece = format!("data: {piece}\n\n");
-        let script = if streams { events(&[piece.as_bytes()]) } else { json_answer(200, &whole) };
-        let server = Server::playing(vec![script.clone(), script]);
+        let script = if streams { played(&[piece]) } else { json_answer(200, &whole) };
+        let (llm, server) = Llm::playing("openai", vec![script.clone(), script]);
         let mut words = vec!["-m", "m", "--retries", "1"];
         words.extend(streams.then_some("--stream"));
         words.extend(["--", "hi"]);
-        let ran = Llm::asking("openai", &server).run(&words);
+        let ran = llm.run(&words);
         let error = ran.first_error();
         assert_eq!((ran.status, &error["details"]["partial"]), (7, &json!("Par")), "{ran:?}");
         assert_eq!(server.requests().len(), requests, "{streams} {tokens}");

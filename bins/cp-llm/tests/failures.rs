@@ -1,7 +1,7 @@
 //! Errors of the upstream in every API, whole and streamed: the code, the exit status, and the number of attempts.
 
 use cp_testkit::server::{Step, chunk, json as json_answer, reply, stream_head};
-use cp_testkit::{Outcome, Server, server};
+use cp_testkit::{Outcome, server};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -15,14 +15,14 @@ const ALL: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Outcome, usize) {
     let stalls = script.iter().any(|step| matches!(step, Step::Stall));
     let (total, idle) = if stalls { ("0.3", "0.2") } else { ("30", "20") };
-    let server = Server::playing(vec![script]);
+    let (llm, server) = Llm::playing(backend, vec![script]);
     let mut arguments = vec!["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.05"];
     arguments.extend(["--timeout", total, "--idle-timeout", idle]);
     if stream {
         arguments.push("--stream");
     }
     arguments.extend(["--", "hi"]);
-    let ran = Llm::asking(backend, &server).run(&arguments);
+    let ran = llm.run(&arguments);
     (ran, server.requests().len())
 }
 
@@ -57,6 +57,7 @@ fn status_maps_to_code_and_transient_errors_are_retried() {
         (422, "E_VALIDATION", 2, 1),
         (429, "E_RATE_LIMITED", 7, 2),
         (500, "E_SERVER", 7, 2),
+        (501, "E_SERVER", 7, 1),
         (503, "E_SERVER", 7, 2),
         (529, "E_SERVER", 7, 2),
     ] {
@@ -113,32 +114,29 @@ fn unusable_successful_responses_are_errors() {
 }
 
 #[test]
-fn broken_stream_keeps_partial_and_is_not_retried() {
-    for backend in WIRES {
-        let start = messages::stream_start(backend);
-        let cases: [(&str, Vec<Step>, &str, i32, &str); 4] = [
-            ("cut", vec![Step::Close], "E_NETWORK", 7, "cut"),
-            ("ended early", vec![Step::Bytes(b"0\r\n\r\n".to_vec())], "E_NETWORK", 7, "cut"),
-            (
-                "half an event",
-                vec![chunk(b"data: {\"type\":\"content_bl"), Step::Bytes(b"0\r\n\r\n".to_vec())],
-                "E_NETWORK",
-                7,
-                "cut",
-            ),
-            ("stalled", vec![Step::Stall], "E_TIMEOUT", 8, ""),
-        ];
-        for (what, end, code, exit, reason) in cases {
-            let mut script = vec![stream_head(), chunk(start.as_bytes())];
-            script.extend(end);
-            let (ran, asked) = run(backend, true, script);
+fn stream_that_breaks_keeps_partial_and_is_not_retried() {
+    let end = || Step::Bytes(b"0\r\n\r\n".to_vec());
+    let event = |text: &[u8]| vec![chunk(text)];
+    let error =
+        |kind: &str| chunk(format!("data: {{\"error\":{{\"type\":\"{kind}\",\"message\":\"m\"}}}}\n\n").as_bytes());
+    let named =
+        b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"m\"}}\n\n";
+    for (what, rest, code, exit, reason) in [
+        ("cut", vec![Step::Close], "E_NETWORK", 7, "cut"),
+        ("ended early", vec![end()], "E_NETWORK", 7, "cut"),
+        ("half an event", vec![chunk(b"data: {\"type\":\"content_bl"), end()], "E_NETWORK", 7, "cut"),
+        ("stalled", vec![Step::Stall], "E_TIMEOUT", 8, ""),
+        ("bad bytes", event(b"data: {\"x\":\"\xFF\"}\n\n"), "E_SERVER", 7, "invalid_utf8"),
+        ("half of JSON", event(b"data: {\"x\":\n\n"), "E_SERVER", 7, "invalid_json"),
+        ("an error with its name", event(named), "E_SERVER", 7, ""),
+        ("a rate limit", vec![error("rate_limit_error")], "E_RATE_LIMITED", 7, ""),
+        ("a refusal", vec![error("invalid_request_error")], "E_VALIDATION", 2, ""),
+    ] {
+        for backend in WIRES {
+            let start = vec![stream_head(), chunk(messages::stream_start(backend).as_bytes())];
+            let (ran, asked) = run(backend, true, [start, rest.clone()].concat());
             let error = ran.first_error();
-            assert_eq!(
-                (error["code"].as_str().unwrap(), ran.status, asked),
-                (code, exit, 1),
-                "{backend} {what}: {}",
-                ran.stdout
-            );
+            assert_eq!((error["code"].as_str(), ran.status, asked), (Some(code), exit, 1), "{backend} {what}: {ran:?}");
             assert_eq!(error["details"]["partial"], "Hel", "{backend} {what}");
             assert_eq!(error["details"]["reason"].as_str().unwrap_or_default(), reason, "{backend} {what}");
             assert_eq!(ran.records()[0]["data"]["text"], "Hel");
@@ -147,39 +145,12 @@ fn broken_stream_keeps_partial_and_is_not_retried() {
 }
 
 #[test]
-fn invalid_bytes_and_error_events_in_stream_are_errors() {
-    for backend in WIRES {
-        let start = messages::stream_start(backend);
-        for (event, code, exit) in [
-            (&b"data: {\"x\":\"\xFF\"}\n\n"[..], "E_SERVER", 7),
-            (b"data: {\"x\":\n\n", "E_SERVER", 7),
-            (b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n", "E_SERVER", 7),
-            (b"data: {\"error\":{\"type\":\"rate_limit_error\",\"message\":\"slow\"}}\n\n", "E_RATE_LIMITED", 7),
-            (b"data: {\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no\"}}\n\n", "E_VALIDATION", 2),
-        ] {
-            let (ran, asked) = run(backend, true, vec![stream_head(), chunk(start.as_bytes()), chunk(event)]);
-            let error = ran.first_error();
-            assert_eq!((error["code"].as_str().unwrap(), ran.status, asked), (code, exit, 1), "{backend} {event:?}: {}", ran.stdout);
-            assert_eq!(error["details"]["partial"], "Hel");
-        }
-    }
-}
-
-#[test]
 fn stream_failure_before_text_is_retried() {
     for backend in WIRES {
         let overloaded = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
-        let server = Server::playing(vec![server::events(&[overloaded]), messages::stream_of(backend, "Hello")]);
-        let ran = Llm::asking(backend, &server).run(&[
-            "-m",
-            "m",
-            "--stream",
-            "--format",
-            "text",
-            "--retry-max-wait",
-            "0.01",
-            "hi",
-        ]);
+        let (llm, server) =
+            Llm::playing(backend, vec![server::events(&[overloaded]), messages::stream_of(backend, "Hello")]);
+        let ran = llm.run(&["-m", "m", "--stream", "--format", "text", "--retry-max-wait", "0.01", "hi"]);
         assert_eq!((ran.status, ran.stdout.as_str()), (0, "Hello\n"), "{}", ran.stderr);
         assert!(ran.stderr.contains("attempt 1 failed"), "{}", ran.stderr);
         assert_eq!(server.requests().len(), 2);
@@ -188,30 +159,13 @@ fn stream_failure_before_text_is_retried() {
 
 #[test]
 fn ledger_has_each_attempt() {
-    let server = Server::playing(vec![json_answer(503, &json!({})), messages::whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = Llm::playing("openai", vec![json_answer(503, &json!({})), messages::whole("openai", "fine")]);
     assert_eq!(llm.run(&["-m", "m", "--retry-max-wait", "0.01", "hi"]).status, 0);
-    let entries: Vec<(String, Value, Value)> = llm
-        .ledger()
-        .iter()
-        .filter(|entry| entry["event"].as_str().unwrap().starts_with("llm."))
-        .map(|entry| {
-            (
-                entry["event"].as_str().unwrap().to_owned(),
-                entry["data"]["attempt"].clone(),
-                entry["data"]["status"].clone(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        entries,
-        [
-            ("llm.request".to_owned(), json!(1), Value::Null),
-            ("llm.response".to_owned(), json!(1), json!(503)),
-            ("llm.request".to_owned(), json!(2), Value::Null),
-            ("llm.response".to_owned(), json!(2), json!(200)),
-        ]
-    );
+    let of = |event: &str, member: &str| -> Vec<Value> {
+        llm.entries(event).iter().map(|entry| json!([entry["data"]["attempt"], entry["data"][member]])).collect()
+    };
+    assert_eq!(of("llm.request", "status"), [json!([1, null]), json!([2, null])]);
+    assert_eq!(of("llm.response", "status"), [json!([1, 503]), json!([2, 200])]);
 }
 
 #[test]
@@ -219,6 +173,7 @@ fn refused_connection_and_unknown_host_are_errors() {
     let refused = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
     let ran = refused.run(&["-m", "m", "--retries", "0", "hi"]);
     assert_eq!((ran.status, ran.first_error()["code"].as_str().unwrap().to_owned()), (7, "E_NETWORK".to_owned()));
-    let bad = Llm::new().set("OPENAI_BASE_URL", "ftp://x");
-    assert_eq!(bad.run(&["-m", "m", "hi"]).first_error()["code"], "E_CONFIG");
+    for base in ["ftp://x", "http://127.0.0.1:99999/v1"] {
+        Llm::new().set("OPENAI_BASE_URL", base).run(&["-m", "m", "hi"]).failed(4, "E_CONFIG");
+    }
 }

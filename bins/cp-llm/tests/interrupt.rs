@@ -66,30 +66,7 @@ fn signal_in_batch_records_requests_in_flight() {
     assert_eq!((count("message"), &last["error"]["details"]["succeeded"]), (5, &Value::from(5)));
     // Requests in flight are marked, and prompts that were not started are absent.
     assert_eq!((count("error"), &last["error"]["details"]["failed"]), (4, &Value::from(4)), "{records:?}");
-    let count = |event: &str| llm.ledger().iter().filter(|entry| entry["event"] == event).count();
-    assert_eq!((count("llm.request"), count("llm.response")), (9, 9));
-}
-
-#[test]
-fn argument_does_not_read_stdin() {
-    let since = Instant::now();
-    let ran = Llm::new().start(&["--backend", "stub", "hi"]).wait();
-    assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
-    assert_eq!((ran.status, &ran.records()[0]["data"]["content"]), (0, &Value::from("stub response 1")));
-}
-
-#[test]
-fn prompt_is_answered_before_next_arrives() {
-    for more in [&[][..], &["--jobs", "4"]] {
-        let llm = Llm::new();
-        let mut child = llm.start(&[&["--backend", "stub"], more].concat());
-        for n in 1..=3 {
-            child.write("{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"prompt\",\"data\":{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}}\n");
-            let line = child.line();
-            assert!(line.contains(&format!("stub response {n}")), "{more:?} {line}");
-        }
-        child.finish().success();
-    }
+    assert_eq!((llm.entries("llm.request").len(), llm.entries("llm.response").len()), (9, 9));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use cp_testkit::{BatchProvider, Conduct, Outcome, Server, Signal, server, until}
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
+use crate::messages::{body, whole};
 
 const BACKENDS: [&str; 3] = ["anthropic", "openai", "openai-responses"];
 
@@ -25,9 +26,9 @@ fn submit(llm: &Llm, input: &str) -> Outcome {
 #[track_caller]
 fn id_of(ran: &Outcome) -> String {
     assert_eq!(ran.status, 0, "{ran:?}");
-    let jobs: Vec<Value> = ran.records().into_iter().filter(|record| record["type"] == "item").collect();
+    let jobs = ran.of("item");
     assert_eq!(jobs.len(), 1, "{}", ran.stdout);
-    jobs[0]["data"]["job_id"].as_str().unwrap().to_owned()
+    jobs[0]["job_id"].as_str().unwrap().to_owned()
 }
 
 /// Records without members that differ between runs and servers.
@@ -48,8 +49,7 @@ fn plain(ran: &Outcome) -> Vec<Value> {
 #[test]
 fn batch_result_equals_direct_run() {
     for backend in BACKENDS {
-        let provider = BatchProvider::new(Conduct { rounds: 2, ..Conduct::default() });
-        let llm = Llm::asking(backend, &provider.server);
+        let (llm, provider) = Llm::batching(backend, Conduct { rounds: 2, ..Conduct::default() });
         let input = rows(&["one", "two", "three"]) + "no row\n" + &rows(&["four"]);
         let submitted = submit(&llm, &input);
         let job = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap()["data"].clone();
@@ -63,7 +63,7 @@ fn batch_result_equals_direct_run() {
         assert_eq!((ended.status, &ended.records()[0]["data"]["status"]), (0, &json!("succeeded")), "{ended:?}");
 
         // The same rows one by one, at a server that gives the same answers.
-        let answers: Vec<_> = ["one", "two", "three", "four"].map(|text| direct(backend, text)).into();
+        let answers: Vec<_> = ["one", "two", "three", "four"].map(|text| whole(backend, text)).into();
         let server = Server::playing(answers);
         let llm_now = Llm::asking(backend, &server);
         let now = llm_now.feed(&["-m", "m", "--max-tokens", "20", "--rows"], &input);
@@ -97,31 +97,10 @@ fn batch_result_equals_direct_run() {
     }
 }
 
-/// A whole answer, as in batch results.
-fn direct(backend: &str, text: &str) -> Vec<server::Step> {
-    let body = match backend {
-        "anthropic" => {
-            json!({"id":"msg_1","type":"message","role":"assistant","model":"m-1","content":[{"type":"text","text":text}],
-            "stop_reason":"end_turn","usage":{"input_tokens":7,"output_tokens":3}})
-        }
-        "openai" => {
-            json!({"id":"c_1","model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":text},
-            "finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}})
-        }
-        _ => {
-            json!({"id":"r_1","model":"m-1","status":"completed","output":[{"id":"i_1","type":"message","role":"assistant",
-            "status":"completed","content":[{"type":"output_text","text":text,"annotations":[]}]}],
-            "usage":{"input_tokens":7,"output_tokens":3}})
-        }
-    };
-    server::json(200, &body)
-}
-
 #[test]
 fn batch_result_reports_failed_row_as_failed_item() {
     for backend in BACKENDS {
-        let provider = BatchProvider::new(Conduct { ends: Some("expired"), ..Conduct::default() });
-        let llm = Llm::asking(backend, &provider.server);
+        let (llm, _provider) = Llm::batching(backend, Conduct { ends: Some("expired"), ..Conduct::default() });
         let id = id_of(&submit(&llm, &rows(&["good", "refuse", "expire", "cancel", "lose", "fine"])));
         let state = if backend == "anthropic" { "cancelled" } else { "failed" };
         assert_eq!(llm.run(&["batch", "status", &id]).records()[0]["data"]["status"], state);
@@ -139,9 +118,8 @@ fn batch_result_reports_failed_row_as_failed_item() {
         assert_eq!((polled.status, &polled.closing()["error"]["code"]), (1, &json!("E_PARTIAL")), "{polled:?}");
         assert_eq!(llm.run(&["batch", "status", &id]).status, 0, "the control");
         // Each request on the ledger has its answer.
-        let ledger = llm.ledger();
         let named = |event: &str| -> Vec<Value> {
-            let entries = ledger.iter().filter(|entry| entry["event"] == event);
+            let entries = llm.entries(event).into_iter();
             entries.map(|entry| json!([entry["data"]["batch"], entry["data"]["request_hash"]])).collect()
         };
         assert_eq!(named("llm.request"), named("llm.response"), "{backend}");
@@ -152,8 +130,7 @@ fn batch_result_reports_failed_row_as_failed_item() {
 #[test]
 fn batch_submit_repeated_input_submits_once() {
     for backend in BACKENDS {
-        let provider = BatchProvider::new(Conduct::default());
-        let llm = Llm::asking(backend, &provider.server);
+        let (llm, provider) = Llm::batching(backend, Conduct::default());
         let first = id_of(&submit(&llm, &rows(&["one"])));
         assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), first);
         assert_eq!(provider.batches(), 1);
@@ -192,13 +169,9 @@ fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
 /// The provider may have the batch or not, so a person looks before it is submitted again.
 #[test]
 fn batch_submit_after_kill_requires_human() {
-    let (mute, deaf) =
-        (|| Conduct { is_mute: true, ..Conduct::default() }, || Conduct { is_deaf: true, ..Conduct::default() });
-    for (backend, conduct, made) in
-        [("anthropic", mute(), 1), ("openai", mute(), 1), ("anthropic", deaf(), 0), ("openai", deaf(), 0)]
-    {
-        let provider = BatchProvider::new(Conduct::default());
-        let llm = Llm::asking(backend, &provider.server);
+    for (backend, is_mute) in [("anthropic", true), ("openai", true), ("anthropic", false), ("openai", false)] {
+        let (conduct, made) = (Conduct { is_mute, is_deaf: !is_mute, ..Conduct::default() }, usize::from(is_mute));
+        let (llm, provider) = Llm::batching(backend, Conduct::default());
         killed(&llm, &provider, conduct);
         let polled = llm.run(&["batch", "status"]);
         assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
@@ -217,8 +190,7 @@ fn batch_submit_after_kill_requires_human() {
 
 #[test]
 fn batch_submit_after_kill_before_job_is_stored_submits_once() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("anthropic", &provider.server);
+    let (llm, _provider) = Llm::batching("anthropic", Conduct::default());
     let id = id_of(&submit(&llm, &rows(&["one"])));
     let job = format!("state/batches/{id}.jsonl");
     // As after a kill while the rows were written.
@@ -231,9 +203,7 @@ fn batch_submit_after_kill_before_job_is_stored_submits_once() {
 
 /// A whole answer in batch results of Anthropic.
 fn result_line(number: usize) -> String {
-    let message = json!({"id":"msg_1","type":"message","role":"assistant","model":"m-1",
-        "content":[{"type":"text","text":format!("answer {number}")}],"stop_reason":"end_turn",
-        "usage":{"input_tokens":7,"output_tokens":3}});
+    let message = body("anthropic", &format!("answer {number}"), "end_turn");
     json!({"custom_id":format!("row-{number}"),"result":{"type":"succeeded","message":message}}).to_string() + "\n"
 }
 
@@ -264,12 +234,11 @@ fn batch_result_does_not_keep_incomplete_results() {
 #[test]
 fn batch_submit_rejected_keeps_no_batch() {
     for backend in BACKENDS {
-        let provider = BatchProvider::new(Conduct { refuses: Some(400), ..Conduct::default() });
-        let llm = Llm::asking(backend, &provider.server);
+        let (llm, provider) = Llm::batching(backend, Conduct { refuses: Some(400), ..Conduct::default() });
         let refused = submit(&llm, &rows(&["one"]));
         assert_eq!((refused.status, provider.batches()), (2, 0), "{backend}: {refused:?}");
-        let job = llm.ledger().into_iter().find(|entry| entry["event"] == "llm.batch").unwrap();
-        assert_eq!(job["data"]["code"], "E_VALIDATION");
+        let succeeded = refused.closing()["error"]["details"]["succeeded"].as_u64().unwrap_or_default();
+        assert_eq!((succeeded, &llm.entries("llm.batch")[0]["data"]["code"]), (0, &json!("E_VALIDATION")));
         assert_eq!(llm.run(&["batch", "status"]).closing()["data"]["total"], 0);
         provider.conduct(Conduct::default());
         id_of(&submit(&llm, &rows(&["one"])));
@@ -283,8 +252,7 @@ fn batch_submit_rejected_keeps_no_batch() {
 
 #[test]
 fn batch_budget_is_checked_before_submission() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("openai", &provider.server);
+    let (llm, provider) = Llm::batching("openai", Conduct::default());
     let price = "[m-1]\ninput = 1000000.0\noutput = 1000000.0\n";
     for (prices, cost) in [(price.to_owned(), 5.0), (format!("{price}batch = 0.1\n"), 1.0)] {
         llm.home.write("config/prices.toml", &prices);
@@ -312,8 +280,7 @@ fn batch_budget_is_checked_before_submission() {
 fn batch_has_one_model() {
     let row = |model: &str| json!({"model":model,"messages":[{"role":"user","content":model}]}).to_string() + "\n";
     for backend in ["openai", "anthropic"] {
-        let provider = BatchProvider::new(Conduct::default());
-        let llm = Llm::asking(backend, &provider.server);
+        let (llm, provider) = Llm::batching(backend, Conduct::default());
         let mixed = llm.feed(&["batch", "submit", "--rows"], &["a", "b"].map(row).concat());
         assert_eq!((mixed.status, provider.batches()), (2, 0), "{mixed:?}");
         assert!(mixed.closing()["error"]["message"].as_str().unwrap().contains("one model"), "{mixed:?}");
@@ -323,8 +290,7 @@ fn batch_has_one_model() {
 
 #[test]
 fn batch_result_applies_schema_and_fail_on() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("anthropic", &provider.server);
+    let (llm, _provider) = Llm::batching("anthropic", Conduct::default());
     let schema = llm.work.write("s.json", r#"{"type":"object","required":["a"]}"#);
     let words = ["batch", "submit", "-m", "m", "--rows", "--schema", schema.to_str().unwrap()];
     let id = id_of(&llm.feed(&words, &rows(&[r#"{"a":1}"#, "no"])));
@@ -338,8 +304,7 @@ fn batch_result_applies_schema_and_fail_on() {
 
 #[test]
 fn batch_result_after_kill_continues() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("anthropic", &provider.server);
+    let (llm, _provider) = Llm::batching("anthropic", Conduct::default());
     let texts: Vec<String> = (0..50).map(|n| format!("row {n}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let id = id_of(&submit(&llm, &rows(&texts)));
@@ -359,8 +324,7 @@ fn batch_result_after_kill_continues() {
 
 #[test]
 fn batch_files_are_private_and_have_no_key() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("openai", &provider.server);
+    let (llm, _provider) = Llm::batching("openai", Conduct::default());
     let id = id_of(&submit(&llm, &rows(&["my key is key-of-the-test-0123456789"])));
     let fetched = llm.run(&["batch", "result", &id]);
     assert_eq!(fetched.records()[0]["data"]["content"], "my key is [REDACTED]");
@@ -373,8 +337,7 @@ fn batch_files_are_private_and_have_no_key() {
 
 #[test]
 fn batch_status_retries_errors_and_ends_on_signal() {
-    let provider = BatchProvider::new(Conduct { rounds: 1000, ..Conduct::default() });
-    let llm = Llm::asking("openai", &provider.server);
+    let (llm, provider) = Llm::batching("openai", Conduct { rounds: 1000, ..Conduct::default() });
     let id = id_of(&submit(&llm, &rows(&["one"])));
     let asked = provider.server.requests().len();
     let child = llm.start(&["batch", "status", "--wait", &id]);

@@ -7,12 +7,7 @@ use cp_testkit::{Server, server};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::whole;
-
-pub(crate) fn rows(count: usize) -> String {
-    let row = |n| json!({"messages":[{"role":"user","content":format!("row {n}")}]}).to_string() + "\n";
-    (0..count).map(row).collect::<Vec<_>>().concat()
-}
+use crate::messages::{rows, whole};
 
 fn priced(llm: &Llm) {
     llm.home.write("config/prices.toml", "[stub]\ninput = 1000.0\noutput = 1000.0\n");
@@ -74,41 +69,6 @@ fn budget_exhaustion_ends_stream() {
     let ran = llm.feed(&["--backend", "stub", "--rows", "--budget-usd", "0.012"], &rows(9));
     assert_eq!((ran.status, &ran.closing()["error"]["details"]["succeeded"]), (9, &json!(3)));
     assert_eq!(ran.records()[0]["data"]["usage"]["cost_usd"], json!(0.005));
-}
-
-#[test]
-fn resume_skips_answered_prompts() {
-    let llm = Llm::new();
-    let out = llm.work.join("out.jsonl");
-    let input = rows(10);
-    let whole_run = llm.feed(&["--backend", "stub", "--rows"], &input);
-    // As after a kill in the middle of the fifth line.
-    let cut = whole_run.stdout.match_indices('\n').nth(3).unwrap().0 + 40;
-    std::fs::write(&out, &whole_run.stdout[..cut]).unwrap();
-    let ran = llm.feed(&["--backend", "stub", "--rows", "--skip-done", out.to_str().unwrap()], &input);
-    assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert_eq!(ran.closing()["data"], json!({"total":10,"succeeded":6,"failed":0,"skipped":4}));
-    let mut file = std::fs::OpenOptions::new().append(true).open(&out).unwrap();
-    file.write_all(ran.stdout.as_bytes()).unwrap();
-    let lines = llm.work.records(&out);
-    let places: Vec<u64> =
-        lines.iter().filter(|l| l["type"] == "message").map(|l| l["data"]["index"].as_u64().unwrap()).collect();
-    assert_eq!(places, (0..10).collect::<Vec<_>>());
-    let other = llm
-        .feed(&["--backend", "stub", "--rows", "--skip-done", out.to_str().unwrap()], &rows(1).replace("row", "other"));
-    assert_eq!((other.status, other.first_error()["code"].as_str().unwrap().to_owned()), (6, "E_CONFLICT".to_owned()));
-}
-
-#[test]
-fn resume_reads_pipe() {
-    let llm = Llm::new();
-    let first = llm.feed(&["--backend", "stub", "--rows"], &rows(3));
-    llm.work.write("out", &first.stdout);
-    llm.work.write("rows", rows(4));
-    // The last line is incomplete. A pipe cannot be truncated.
-    let script = "mkfifo p; { cat out; printf torn; } >p & cp-llm --backend stub --rows --skip-done p <rows";
-    let ran = llm.sh(script);
-    assert_eq!(ran.success().closing()["data"], json!({"total":4,"succeeded":1,"failed":0,"skipped":3}));
 }
 
 #[test]

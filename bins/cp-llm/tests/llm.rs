@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use cp_testkit::{Background, Outcome, Place, Program, Server};
+use cp_testkit::server::Reply;
+use cp_testkit::{Background, BatchProvider, Conduct, Outcome, Place, Program, Server};
 use serde_json::Value;
 
 pub(crate) struct Llm {
@@ -35,6 +36,18 @@ impl Llm {
         Self::new().set(base, &url).set(key, "key-of-the-test-0123456789").set("CP_BACKEND", backend)
     }
 
+    /// With a server that plays this script.
+    pub(crate) fn playing(backend: &str, script: Vec<Reply>) -> (Self, Server) {
+        let server = Server::playing(script);
+        (Self::asking(backend, &server), server)
+    }
+
+    /// With a provider of batches.
+    pub(crate) fn batching(backend: &str, conduct: Conduct) -> (Self, BatchProvider) {
+        let provider = BatchProvider::new(conduct);
+        (Self::asking(backend, &provider.server), provider)
+    }
+
     pub(crate) fn set(mut self, name: &'static str, value: &str) -> Self {
         self.variables.retain(|(known, _)| *known != name);
         self.variables.push((name, value.to_owned()));
@@ -63,5 +76,10 @@ impl Llm {
 
     pub(crate) fn ledger(&self) -> Vec<Value> {
         self.home.records("ledger/cp-llm.jsonl")
+    }
+
+    /// The entries of an event.
+    pub(crate) fn entries(&self, event: &str) -> Vec<Value> {
+        self.ledger().into_iter().filter(|entry| entry["event"] == event).collect()
     }
 }

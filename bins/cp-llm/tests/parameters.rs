@@ -21,10 +21,14 @@ fn program_gets_all_parameters() {
 fn invalid_parameters_are_rejected() {
     let llm = Llm::new();
     for arguments in [
-        &["-o", "top_p"][..],
-        &["-o", "=1"],
-        &["-o", "a={"],
+        &["-o", "secret"][..],
+        &["-o", "=secret"],
+        &["-o", "a b=secret"],
+        &["-o", "a={secret"],
+        &["-o", "a=[\"secret\""],
+        &["-o", "model=secret"],
         &["-o", "a=NaN"],
+        &["-o", "a=1e999"],
         &["-o", "a=1", "-o", "a=2"],
         &["-o", "max_tokens=1", "--max-tokens", "1"],
         &["-o", "stream=true"],
@@ -32,6 +36,7 @@ fn invalid_parameters_are_rejected() {
         let ran = llm.run(&[&["--backend", "stub"], arguments, &["hi"]].concat());
         let error = ran.failed(2, "E_USAGE");
         assert!(error["details"]["hint"].is_string(), "{arguments:?}: {error}");
+        assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("secret"), "{arguments:?}: {ran:?}");
     }
     let row = json!({"messages": [{"role": "user", "content": "x"}], "params": {"stream": true}});
     llm.feed(&["--backend", "stub", "--rows"], &format!("{row}\n")).failed(2, "E_VALIDATION");

@@ -1,6 +1,5 @@
 //! The policy of a home. Each denial has a counterpart that is allowed.
 
-use cp_testkit::Server;
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -60,16 +59,14 @@ fn prompt_id_is_recorded_without_rule() {
     let good = row(Some(ID), "Speak softly.");
     assert_eq!(llm.feed(&["--backend", "stub", "--rows"], &good).status, 0);
     assert_eq!(llm.feed(&["--backend", "stub", "--rows", "-s", "Shout."], &good).status, 0);
-    let ledger = llm.ledger();
-    let asked: Vec<&Value> = ledger.iter().filter(|entry| entry["event"] == "llm.request").collect();
+    let asked = llm.entries("llm.request");
     assert_eq!((&asked[0]["data"]["prompt_id"], &asked[1]["data"]["prompt_id"]), (&json!(ID), &Value::Null));
     assert!(asked.iter().all(|entry| entry["data"]["system_hash"].as_str().unwrap().starts_with("sha256:")));
 }
 
 #[test]
 fn network_token_is_required() {
-    let server = Server::playing(vec![whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "fine")]);
     let free = llm.run(&["-m", "m", "hi"]);
     assert_eq!(free.status, 0, "{}", free.stdout);
     llm.home.write("config/policy.toml", "[llm]\nnetwork = \"token\"\n");
@@ -88,30 +85,24 @@ fn network_token_is_required() {
     assert_eq!(llm.run(&["-m", "m", "--dry-run", "hi"]).status, 0);
     let llm = llm.set("CAPABILITY_NETWORK", "cap-0123456789");
     assert_eq!(llm.run(&["-m", "m", "hi"]).status, 0);
-    let ledger = llm.ledger();
-    let asked: Vec<&Value> =
-        ledger.iter().filter(|e| e["event"] == "llm.request").map(|e| &e["data"]["network"]).collect();
-    assert_eq!(asked, [&json!("allow"), &Value::Null, &json!("token")]);
-    assert!(!ledger.iter().any(|entry| entry.to_string().contains("cap-0123456789")));
+    let asked = llm.entries("llm.request");
+    assert!(asked.iter().map(|entry| &entry["data"]["network"]).eq(&[json!("allow"), json!(null), json!("token")]));
+    assert!(!llm.home.read("ledger/cp-llm.jsonl").contains("cap-0123456789"));
 }
 
 #[test]
 fn log_content_records_text() {
     let llm = Llm::new();
-    let contents = || {
-        let ledger = llm.ledger();
-        ledger.iter().filter(|e| e["event"] == "llm.response").map(|e| e["content"].clone()).collect::<Vec<_>>()
-    };
     llm.run(&["--backend", "stub", "hi"]);
     llm.home.write("config/policy.toml", "[llm]\nlog_content = true\n");
     llm.run(&["--backend", "stub", "hi"]);
-    assert_eq!(contents(), [Value::Null, json!("stub response 1")]);
+    let contents: Vec<Value> = llm.entries("llm.response").iter().map(|entry| entry["content"].clone()).collect();
+    assert_eq!(contents, [Value::Null, json!("stub response 1")]);
 }
 
 #[test]
 fn policy_limits_budget() {
-    let server = Server::playing(vec![whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = Llm::playing("openai", vec![whole("openai", "fine")]);
     llm.home.write("config/policy.toml", "[llm]\nbudget_usd = 0.00002\n");
     llm.home.write("config/prices.toml", "[m]\ninput = 1.0\noutput = 1.0\n");
     let rows = row(None, "").repeat(5);

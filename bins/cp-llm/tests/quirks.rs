@@ -6,13 +6,12 @@ use cp_testkit::server::{Step, events, json as json_answer, reply};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::whole;
 
 /// The outcome of one prompt, without retries, and the requests.
 fn ask(backend: &str, script: Vec<Step>, words: &[&str]) -> (Vec<Value>, i32) {
-    let server = Server::playing(vec![script]);
+    let (llm, _server) = Llm::playing(backend, vec![script]);
     let words = [&["-m", "m", "--retries", "0"], words, &["--", "hi"]].concat();
-    let ran = Llm::asking(backend, &server).run(&words);
+    let ran = llm.run(&words);
     (ran.records(), ran.status)
 }
 
@@ -60,9 +59,9 @@ fn refused_stream_options_are_left_out_once() {
     ] {
         for (second, is_good) in [(around(": x"), true), (refusal(400, "stream_options"), false)] {
             let is_answered = requests == 2 && is_good;
-            let server = Server::playing(vec![first.clone(), second]);
+            let (llm, server) = Llm::playing("openai", vec![first.clone(), second]);
             let words = [&["-m", "m", "--retries", "0"], words, &["--", "hi"]].concat();
-            let ran = Llm::asking("openai", &server).run(&words);
+            let ran = llm.run(&words);
             assert_eq!((server.requests().len(), ran.status == 0), (requests, is_answered), "{ran:?}");
             let bodies: Vec<Value> =
                 server.requests().iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect();
@@ -102,19 +101,6 @@ fn error_that_repeats_prompt_is_hashed_on_ledger() {
 }
 
 #[test]
-fn path_is_appended_once_before_query_of_base() {
-    for base in ["/deployments/g?api-version=1", "/deployments/g/chat/completions?api-version=1"] {
-        let server = Server::playing(vec![whole("openai", "hi")]);
-        let llm = Llm::asking("openai", &server).set("OPENAI_BASE_URL", &format!("{}{base}", server.url()));
-        assert_eq!(llm.run(&["-m", "m", "--", "hi"]).status, 0);
-        assert_eq!(server.requests()[0].line(), "POST /deployments/g/chat/completions?api-version=1");
-    }
-    let llm = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:99999/v1").set("CP_BACKEND", "openai");
-    let error = llm.run(&["-m", "m", "--", "hi"]).first_error();
-    assert_eq!(error["code"], "E_CONFIG", "{error}");
-}
-
-#[test]
 fn refused_proxy_password_is_auth_error() {
     for status in [401, 407] {
         let proxy = Server::playing(vec![reply(status, "text/plain", "", b"")]);
@@ -122,16 +108,4 @@ fn refused_proxy_password_is_auth_error() {
         let error = llm.set("HTTPS_PROXY", &proxy.url()).run(&["-m", "m", "--", "hi"]).first_error();
         assert_eq!((&error["code"], proxy.requests().len()), (&json!("E_AUTH"), 1), "{error}");
     }
-}
-
-#[test]
-fn failed_batch_submission_has_no_succeeded_rows() {
-    let server = Server::replying(|_| json_answer(400, &json!({"error":{"message":"no"}})));
-    let llm = Llm::asking("openai", &server);
-    let rows = "a\nb\nc\n";
-    let ran = llm.feed(&["batch", "submit", "-m", "m", "--lines"], rows);
-    let details = &ran.closing()["error"]["details"];
-    assert!(ran.status != 0 && details.get("succeeded").is_none_or(|count| *count == 0), "{ran:?}");
-    let ran = llm.feed(&["batch", "submit", "--backend", "stub", "--lines"], rows);
-    assert_eq!(ran.closing()["data"]["succeeded"], 3, "the control: {ran:?}");
 }

@@ -7,12 +7,11 @@ use cp_testkit::server::{Step, json as json_answer, reply};
 use cp_testkit::{Outcome, Server};
 use serde_json::json;
 
-use crate::limits::rows;
 use crate::llm::Llm;
-use crate::messages::whole;
+use crate::messages::{rows, whole};
 
-/// A server that accepts this number of requests in each window of time, and answers others with `Retry-After`.
-fn limited(most: usize, window: Duration) -> Server {
+/// A server that accepts this number of requests in each window of time, and answers others with this header.
+fn limited(most: usize, window: Duration, header: String) -> Server {
     let state = Mutex::new((Instant::now(), 0_usize));
     Server::replying(move |_| {
         let mut state = state.lock().unwrap();
@@ -23,11 +22,7 @@ fn limited(most: usize, window: Duration) -> Server {
         if state.1 <= most {
             return whole("openai", "fine");
         }
-        let header = match window.as_millis() {
-            1000 => "Retry-After: 1\r\n".to_owned(),
-            ms => format!("retry-after-ms: {ms}\r\n"),
-        };
-        reply(429, "application/json", &header, b"{\"error\":{\"message\":\"slow down\"}}")
+        reply(429, "application/json", &format!("{header}\r\n"), b"{\"error\":{\"message\":\"slow down\"}}")
     })
 }
 
@@ -44,7 +39,8 @@ fn storm(server: &Server, count: usize, most: f64) -> Outcome {
 fn rate_limited_rows_are_all_answered() {
     let is_long = cp_testkit::is_long();
     let window = Duration::from_millis(if is_long { 1000 } else { 200 });
-    let server = limited(20, window);
+    let header = if is_long { "Retry-After: 1" } else { "retry-after-ms: 200" };
+    let server = limited(20, window, header.to_owned());
     let ran = storm(&server, 300, 15.0 * window.as_secs_f64() * 1.5);
     let refused = server.requests().len() - 300;
     let warnings = ran.stderr.lines().filter(|line| line.contains("all requests wait")).count();
@@ -57,31 +53,21 @@ fn retry_after_without_delay_does_not_fail_rows() {
     for header in
         ["Retry-After: 0", "Retry-After: Mon, 01 Jan 2024 00:00:00 GMT", "Retry-After: -5", "Retry-After: soon"]
     {
-        let state = Mutex::new((Instant::now(), 0_usize));
-        let server = Server::replying(move |_| {
-            let mut state = state.lock().unwrap();
-            if state.0.elapsed() >= Duration::from_millis(200) {
-                *state = (Instant::now(), 0);
-            }
-            state.1 += 1;
-            let refused = || reply(429, "application/json", &format!("{header}\r\n"), b"{}");
-            if state.1 > 20 { refused() } else { whole("openai", "fine") }
-        });
-        storm(&server, 100, 60.0);
+        storm(&limited(20, Duration::from_millis(200), header.to_owned()), 100, 60.0);
     }
 }
 
 #[test]
 fn single_request_server_answers_all_rows() {
-    storm(&limited(1, Duration::from_millis(50)), 40, 10.0);
+    storm(&limited(1, Duration::from_millis(50), "retry-after-ms: 50".to_owned()), 40, 10.0);
 }
 
 #[test]
 fn overload_with_retry_after_pauses_all_requests() {
     let wish = reply(503, "application/json", "retry-after-ms: 300\r\n", b"{}");
-    let server = Server::playing(vec![wish, whole("openai", "fine")]);
+    let (llm, _server) = Llm::playing("openai", vec![wish, whole("openai", "fine")]);
     let start = Instant::now();
-    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "1"], &rows(3));
+    let ran = llm.feed(&["-m", "m", "--rows", "--jobs", "1"], &rows(3));
     assert!(ran.status == 0 && start.elapsed() >= Duration::from_millis(300), "{:?} {}", start.elapsed(), ran.stdout);
     assert!(ran.stderr.contains("all requests wait 0.3 s"), "{}", ran.stderr);
 }
@@ -89,17 +75,17 @@ fn overload_with_retry_after_pauses_all_requests() {
 #[test]
 fn row_fails_after_its_retries() {
     let refusal = reply(429, "application/json", "retry-after-ms: 10\r\n", b"{}");
-    let server = Server::playing(vec![refusal]);
-    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4", "--retries", "1"], &rows(6));
+    let (llm, server) = Llm::playing("openai", vec![refusal]);
+    let ran = llm.feed(&["-m", "m", "--rows", "--jobs", "4", "--retries", "1"], &rows(6));
     assert_eq!((ran.status, &ran.closing()["error"]["details"]["failed"]), (7, &json!(6)), "{}", ran.stdout);
     assert!((12..=12 + 7).contains(&server.requests().len()), "{}", server.requests().len());
 }
 
 #[test]
 fn concurrency_grows_quickly() {
-    let server = Server::playing(vec![[vec![Step::Wait(200)], whole("openai", "fine")].concat()]);
+    let (llm, _server) = Llm::playing("openai", vec![[vec![Step::Wait(200)], whole("openai", "fine")].concat()]);
     let start = Instant::now();
-    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "32"], &rows(320));
+    let ran = llm.feed(&["-m", "m", "--rows", "--jobs", "32"], &rows(320));
     // Ten rounds of 200 ms, plus the rounds with reduced concurrency at the start.
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert!(start.elapsed() < Duration::from_millis(2900), "{:?}", start.elapsed());
@@ -120,9 +106,8 @@ fn shared_errors_end_stream() {
         ("gemini", 400, &gemini, 4, "E_AUTH"),
     ] {
         for (jobs, most) in [("1", 1), ("8", 4)] {
-            let server = Server::playing(vec![[vec![Step::Wait(30)], json_answer(status, body)].concat()]);
-            let ran = Llm::asking(backend, &server)
-                .feed(&["-m", "m", "--rows", "--row-failures", "ok", "--jobs", jobs], &rows(20));
+            let (llm, server) = Llm::playing(backend, vec![[vec![Step::Wait(30)], json_answer(status, body)].concat()]);
+            let ran = llm.feed(&["-m", "m", "--rows", "--row-failures", "ok", "--jobs", jobs], &rows(20));
             let error = ran.closing()["error"].clone();
             let case = format!("{backend} {status} {jobs}: {}", ran.stdout);
             assert_eq!((ran.status, error["code"].as_str().unwrap()), (exit, code), "{case}");

@@ -1,72 +1,22 @@
 //! The model's reasoning: shown on request, and never part of the text.
 
 use cp_testkit::Server;
-use cp_testkit::server::{Step, chunk, events, json as json_answer, stream_head};
-use serde_json::{Value, json};
+use cp_testkit::server::{Step, chunk, stream_head};
+use serde_json::json;
 
 use crate::llm::Llm;
-use crate::messages::whole;
+use crate::messages::{frame, played, stream, whole};
 
 const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
-/// A stream with these pieces of reasoning and then the text `yes`.
-fn stream(backend: &str, thoughts: &[&str]) -> Vec<Value> {
-    let thinking = |each: &dyn Fn(&str) -> Value| thoughts.iter().map(|thought| each(thought)).collect::<Vec<_>>();
-    match backend {
-        "anthropic" => {
-            let delta = |index: u64, name: &str, text: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": format!("{name}_delta"), name: text}});
-            let start = |index: u64, name: &str| json!({"type": "content_block_start", "index": index, "content_block": {"type": name, name: ""}});
-            let first = vec![json!({"type": "message_start", "message": {"id": "m"}}), start(0, "thinking")];
-            let last = vec![start(1, "text"), delta(1, "text", "yes"), json!({"type": "message_stop"})];
-            [first, thinking(&|thought| delta(0, "thinking", thought)), last].concat()
-        }
-        "openai" => {
-            let choice = |delta: Value| json!({"id": "m", "choices": [{"index": 0, "delta": delta}]});
-            let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {}});
-            [
-                thinking(&|thought| choice(json!({"reasoning": thought, "reasoning_content": thought}))),
-                vec![choice(json!({"content": "yes"})), end],
-            ]
-            .concat()
-        }
-        "openai-responses" => {
-            let delta = |kind: &str, index: u64, text: &str| json!({"type": format!("response.{kind}.delta"), "output_index": index, "delta": text});
-            let item = json!({"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": thoughts.concat()}]});
-            let done = json!({"type": "response.output_item.done", "output_index": 0, "item": item});
-            let end = json!({"type": "response.completed", "response": {"id": "m", "status": "completed"}});
-            [
-                thinking(&|thought| delta("reasoning_summary_text", 0, thought)),
-                vec![done, delta("output_text", 1, "yes"), end],
-            ]
-            .concat()
-        }
-        _ => {
-            let part = |part: Value| json!({"responseId": "m", "candidates": [{"content": {"parts": [part]}}]});
-            let end = json!({"candidates": [{"finishReason": "STOP"}]});
-            [
-                thinking(&|thought| part(json!({"text": thought, "thought": true}))),
-                vec![part(json!({"text": "yes"})), end],
-            ]
-            .concat()
-        }
-    }
-}
-
-fn lines(events: &[Value]) -> Vec<String> {
-    events.iter().map(|event| format!("data: {event}\n\n")).collect()
-}
-
 fn thinker(backend: &str, thoughts: &[&str]) -> (Llm, Server) {
-    let lines = lines(&stream(backend, thoughts));
-    let pieces: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
-    let server = Server::playing(vec![events(&pieces)]);
-    (Llm::asking(backend, &server), server)
+    Llm::playing(backend, vec![played(&stream(backend, thoughts, &["yes"]))])
 }
 
 #[test]
 fn reasoning_goes_to_stderr_and_delta_members() {
     for backend in BACKENDS {
-        let (llm, _server) = thinker(backend, &["well", " now"]);
+        let (llm, _server) = thinker(backend, &["we", "", "ll", " ", "now", ""]);
         let text = |more: &[&str]| {
             let ran = llm.run(&[&["-m", "m", "--format", "text", "--stream", "hi"], more].concat());
             (ran.stdout, ran.stderr)
@@ -116,11 +66,10 @@ fn reasoning_has_no_key() {
 #[test]
 fn terminal_shows_reasoning_only_if_asked() {
     let mut script = vec![stream_head()];
-    script.extend(
-        lines(&stream("anthropic", &["well", " now"])).iter().flat_map(|line| [Step::Wait(50), chunk(line.as_bytes())]),
-    );
-    let server = Server::playing(vec![script]);
-    let llm = Llm::asking("anthropic", &server);
+    for event in stream("anthropic", &["well", " now"], &["yes"]) {
+        script.extend([Step::Wait(50), chunk(frame(&event).as_bytes())]);
+    }
+    let (llm, _server) = Llm::playing("anthropic", vec![script]);
     let shown = |more: &[&str]| {
         let mut terminal =
             llm.command(&[&["-m", "m", "--format", "text", "--stream", "hi"], more].concat()).terminal(80);
@@ -147,23 +96,17 @@ fn reasoning_between_tags_is_not_part_of_answer() {
         ("</think>".to_owned(), "", "</think>"),
         ("<thinking>a</thinking>".to_owned(), "", "<thinking>a</thinking>"),
     ] {
-        let choice = |member: &str, content: &str, reason: Value| {
-            let choice = json!({"index": 0, member: {"content": content}, "finish_reason": reason});
-            json!({"id": "m", "choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
-        };
-        let mut scripts = vec![json_answer(200, &choice("message", &content, "stop".into()))];
+        let mut scripts = vec![whole("openai", &content)];
         for size in [1, 3, 1000] {
             let letters: Vec<char> = content.chars().collect();
-            let pieces =
-                letters.chunks(size).map(|piece| choice("delta", &piece.iter().collect::<String>(), Value::Null));
-            let all: Vec<Value> = pieces.chain([choice("delta", "", "stop".into())]).collect();
-            let lines = lines(&all);
-            scripts.push(events(&lines.iter().map(String::as_bytes).collect::<Vec<_>>()));
+            let pieces: Vec<String> = letters.chunks(size).map(|piece| piece.iter().collect()).collect();
+            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            scripts.push(played(&stream("openai", &[], &pieces)));
         }
         for (script, words) in scripts.into_iter().zip([&[][..], &["--stream"], &["--stream"], &["--stream"]]) {
-            let server = Server::playing(vec![script]);
+            let (llm, _server) = Llm::playing("openai", vec![script]);
             let words = [&["-m", "m", "--reasoning"], words, &["--", "hi"]].concat();
-            let ran = Llm::asking("openai", &server).run(&words);
+            let ran = llm.run(&words);
             assert_eq!(ran.status, 0, "{content}: {ran:?}");
             let message = &ran.of("message")[0];
             let blocks = message["blocks"].as_array().into_iter().flatten();
@@ -186,9 +129,9 @@ fn block_and_schema_are_taken_from_answer_after_tags() {
         (&["--schema", "n int"], "{\"n\":1}".to_owned(), "{\"n\":1}\n"),
     ] {
         for thoughts in ["", "<think>\n```sh\nrm -r /\n```\n{\"n\":2}\n</think>\n\n"] {
-            let server = Server::playing(vec![whole("openai", &format!("{thoughts}{answer}"))]);
+            let (llm, _server) = Llm::playing("openai", vec![whole("openai", &format!("{thoughts}{answer}"))]);
             let words = [&["-m", "m", "--format", "text"], words, &["--", "hi"]].concat();
-            let ran = Llm::asking("openai", &server).run(&words);
+            let ran = llm.run(&words);
             assert_eq!((ran.status, ran.stdout.as_str()), (0, expected), "{thoughts}: {}", ran.stderr);
         }
     }

@@ -1,8 +1,8 @@
 //! Recorded answers and requests of each API. A row of `data/answers` is a body or the events of a stream, and what the
 //! caller gets; a row of `data/requests` is a prompt, and what the provider gets.
 
+use cp_testkit::Outcome;
 use cp_testkit::server::{events, reply};
-use cp_testkit::{Outcome, Server};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -102,8 +102,7 @@ fn check_answer(api: &str, answer: &Answer, what: &str) {
         Some(body) => reply(answer.http.unwrap_or(200), "application/json", "", body.get().as_bytes()),
         None => events(&frames.iter().map(String::as_bytes).collect::<Vec<_>>()),
     };
-    let server = Server::playing(vec![script]);
-    let llm = Llm::asking(api, &server);
+    let (llm, server) = Llm::playing(api, vec![script]);
     let retries = answer.retries.to_string();
     let mut words = vec!["-m", "m", "--retry-max-wait", "0", "--retries", &retries];
     words.extend(answer.words.iter().map(String::as_str));

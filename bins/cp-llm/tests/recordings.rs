@@ -1,6 +1,5 @@
 //! Recordings: answers are replayed without requests.
 
-use cp_testkit::Server;
 use serde_json::json;
 
 use crate::llm::Llm;
@@ -9,8 +8,7 @@ use crate::messages::{stream_of, whole};
 #[test]
 fn replay_returns_recorded_answer_without_server_or_key() {
     for backend in ["anthropic", "openai"] {
-        let server = Server::playing(vec![whole(backend, "Hello there")]);
-        let llm = Llm::asking(backend, &server);
+        let (llm, server) = Llm::playing(backend, vec![whole(backend, "Hello there")]);
         let tape = llm.work.join("c.jsonl");
         let tape = tape.to_str().unwrap();
         let recorded = llm.run(&["-m", "m", "--record", tape, "hi"]);
@@ -64,8 +62,7 @@ fn replay_repeats_order_and_skips_incomplete_line() {
 
 #[test]
 fn cache_sends_request_once() {
-    let server = Server::playing(vec![stream_of("openai", "Hello")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![stream_of("openai", "Hello")]);
     let first = llm.run(&["-m", "m", "--cache", "--stream", "hi"]);
     assert_eq!(first.status, 0, "{}", first.stdout);
     let second = llm.run(&["-m", "m", "--cache", "hi"]);

@@ -20,8 +20,7 @@ fn request_has_path_and_key_of_its_api_and_bytes_of_dry_run() {
         ("gemini", "/v1beta/models/m:generateContent", "x-goog-api-key", key.to_owned()),
         ("gemini", "/v1beta/models/m:streamGenerateContent?alt=sse", "x-goog-api-key", key.to_owned()),
     ] {
-        let server = Server::playing(vec![whole(api, "ok")]);
-        let llm = Llm::asking(api, &server);
+        let (llm, server) = Llm::playing(api, vec![whole(api, "ok")]);
         let words = ["-m", "m", "--rows", "--retries", "0", "-s", "be brief"];
         let words = [&words[..], if path.contains("sse") { &["--stream"] } else { &[] }].concat();
         let dry = llm.feed(&[&words[..], &["--dry-run"]].concat(), &prompt.to_string());
@@ -45,9 +44,16 @@ fn request_has_path_and_key_of_its_api_and_bytes_of_dry_run() {
 }
 
 #[test]
+fn query_of_base_is_sent() {
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "hi")]);
+    let base = format!("{}/deployments/g?api-version=1", server.url());
+    llm.set("OPENAI_BASE_URL", &base).run(&["-m", "m", "hi"]).success();
+    assert_eq!(server.requests()[0].line(), "POST /deployments/g/chat/completions?api-version=1");
+}
+
+#[test]
 fn tools_option_reads_file() {
-    let server = Server::playing(vec![whole("openai", "ok")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "ok")]);
     let file = llm.work.write(
         "tools.json",
         r#"[{"name":"f","parameters":{"type":"object"}},{"name":"g","description":"d","input_schema":{}}]"#,
@@ -85,8 +91,8 @@ fn proxy_is_used_by_scheme() {
 fn models_are_sorted() {
     let body = json!({"data":[{"id":"b"},{"id":"a"},{"id":"b"}]});
     for (backend, path) in [("anthropic", "GET /v1/models?limit=1000 "), ("openai", "GET /v1/models ")] {
-        let server = Server::playing(vec![server::json(200, &body)]);
-        let ran = Llm::asking(backend, &server).run(&["models", "--fields", "id"]);
+        let (llm, server) = Llm::playing(backend, vec![server::json(200, &body)]);
+        let ran = llm.run(&["models", "--fields", "id"]);
         assert_eq!(ran.only()["data"]["items"], json!([{"id":"a"},{"id":"b"}]));
         assert!(server.requests()[0].head.starts_with(path), "{}", server.requests()[0].head);
         let checks = Llm::asking(backend, &server).run(&["doctor"]).only()["data"]["checks"].clone();
@@ -101,8 +107,7 @@ fn models_are_sorted() {
 
 #[test]
 fn empty_text_is_rejected() {
-    let server = Server::playing(vec![whole("openai", "ok")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "ok")]);
     for text in ["", "   ", "\n\t"] {
         llm.run(&["-m", "m", "--", text]).failed(2, "E_VALIDATION");
         let row = json!({"messages":[{"role":"user","content":text}]}).to_string();

@@ -1,15 +1,14 @@
-//! Rows of many processes: each has one outcome and is paid for once, for any division of the input and after kills.
+//! Rows of many processes: each has one outcome and is paid for once, for any division of the input.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use cp_testkit::server::{Step, json as json_answer};
 use cp_testkit::{Background, Outcome, Server, until};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::whole;
+use crate::messages::{echo, whole};
 
 /// A row with this text.
 fn row(n: usize, text: &str) -> String {
@@ -18,16 +17,6 @@ fn row(n: usize, text: &str) -> String {
 
 fn rows(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
     numbers.into_iter().map(|n| row(n, &format!("row {n}"))).collect()
-}
-
-/// A server that repeats the text of a request, and rejects `bad`.
-fn echo() -> Server {
-    Server::replying(|request| {
-        match request.json()["messages"].as_array().unwrap().last().unwrap()["content"].as_str() {
-            Some("bad") => json_answer(400, &json!({"error":{"message":"no"}})),
-            text => [vec![Step::Wait(3)], whole("openai", text.unwrap())].concat(),
-        }
-    })
 }
 
 /// The options of a part of the rows.
@@ -63,7 +52,7 @@ fn on_the_ledger(llm: &Llm, receipt: &Value) -> Value {
 
 #[test]
 fn row_outcome_is_independent_of_shards() {
-    let server = echo();
+    let server = echo(3);
     let mut input = rows(0..62);
     input.extend([row(62, "bad"), row(63, "known before"), json!({"messages":[],"row":{"n":64}}).to_string() + "\n"]);
     input.push("no row\n".to_owned());
@@ -108,7 +97,7 @@ fn row_errors_have_row_and_receipt() {
     let invalid = json!({"messages":"x","row":{"id":2},"secret":"not the row"}).to_string() + "\n";
     let input = [&row(0, "fine"), &bad, &invalid, "{\"messages\":1}\n", "{\"row\":\n"].concat();
     for jobs in ["1", "4"] {
-        let server = echo();
+        let server = echo(3);
         let llm = Llm::asking("openai", &server);
         let ran = llm.feed(&part_of(&["--jobs", jobs, "--cache"]), &input);
         let records = ran.records();
@@ -144,8 +133,7 @@ fn resume(llm: &Llm, out: &str, arguments: &[&str], input: &str) -> Background {
 
 #[test]
 fn resume_is_exclusive() {
-    let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![vec![Step::Stall], whole("openai", "fine")]);
     let input = rows(0..3).concat();
     assert_eq!(
         llm.feed(&["-m", "m", "--rows", "--skip-done", "out", "--dry-run"], &input).success().of("item").len(),
@@ -170,8 +158,7 @@ fn resume_is_exclusive() {
 
 #[test]
 fn resume_of_running_output_conflicts() {
-    let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![vec![Step::Stall], whole("openai", "fine")]);
     let input = rows(0..2).concat();
     let input_file = llm.work.write("in", &input);
     let out = File::create(llm.work.join("out")).unwrap();
@@ -228,34 +215,4 @@ fn resume_with_other_requests_conflicts() {
     llm.work.write("out", ask("be brief", &schema).success().stdout);
     assert_eq!(server.requests().len(), asked + 4);
     assert_eq!(ask("be brief", &schema).success().closing()["data"]["skipped"], 2);
-}
-
-#[test]
-fn killed_and_resumed_shards_answer_each_row_once() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
-    let outs: Vec<String> = (0..8).map(|number| format!("out-{number}")).collect();
-    let input = |number: usize| rows(number * 40..number * 40 + 40).concat();
-    let start = |number: usize| resume(&llm, &outs[number], &["--jobs", "4"], &input(number));
-    let running: Vec<Background> = (0..8).map(start).collect();
-    let mut moments: Vec<usize> =
-        (0..8_u64).map(|_| usize::try_from(RandomState::new().build_hasher().finish() % 300).unwrap()).collect();
-    moments.sort_unstable();
-    for (mut shard, moment) in running.into_iter().zip(&moments) {
-        until("so many requests have come, or the shard has ended", || {
-            server.requests().len() >= *moment || shard.has_ended()
-        });
-        shard.kill();
-    }
-    for number in 0..8 {
-        start(number).wait().success();
-    }
-    let mut records = Vec::new();
-    for out in &outs {
-        records.extend(llm.work.records(out));
-    }
-    let outcomes = outcomes(&records);
-    assert!((0..320).all(|n| outcomes[&json!({"n":n}).to_string()] == format!("\"row {n}\"")), "{moments:?}");
-    // At most four prompts per job are in progress.
-    assert!(server.requests().len() <= 320 + 8 * 4 * 4, "{moments:?}: {}", server.requests().len());
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use cp_testkit::Server;
-use cp_testkit::server::{events, json as json_answer};
+use cp_testkit::server::json as json_answer;
 use serde_json::json;
 
 use crate::llm::Llm;
-use crate::messages::whole;
+use crate::messages::{played, stream, whole};
 
 const KEY: &str = "sk-planted-0123456789abcdefghij";
 
@@ -42,12 +42,7 @@ fn key_repeated_in_error_is_redacted() {
                 &["reference"],
             ] {
                 let ran = llm.run(arguments);
-                assert!(
-                    !ran.stdout.contains(KEY) && !ran.stderr.contains(KEY),
-                    "{arguments:?} {status}: {}{}",
-                    ran.stdout,
-                    ran.stderr
-                );
+                assert!(!format!("{}{}", ran.stdout, ran.stderr).contains(KEY), "{arguments:?} {status}: {ran:?}");
             }
             let sent = server.requests()[0].head.clone();
             assert!(sent.contains(KEY), "the server did get it");
@@ -60,21 +55,23 @@ fn key_repeated_in_error_is_redacted() {
 fn key_repeated_in_answer_is_redacted() {
     for backend in ["anthropic", "openai"] {
         let variable = if backend == "anthropic" { "ANTHROPIC_API_KEY" } else { "OPENAI_API_KEY" };
-        for stream in [false, true] {
+        for is_stream in [false, true] {
             let said = format!("your key is {KEY}, and sk-plan is none");
+            let pieces: Vec<&str> =
+                said.as_bytes().chunks(2).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
             // The pieces have two bytes, so that no event has the whole key.
-            let script = if stream { pieces_of(backend, &said) } else { whole(backend, &said) };
+            let script = if is_stream { played(&stream(backend, &[], &pieces)) } else { whole(backend, &said) };
             let server = Server::playing(vec![script]);
             let llm = Llm::asking(backend, &server).set(variable, KEY);
             for format in ["json", "text"] {
                 let tape = llm.work.join(format!("tape-{format}"));
                 let arguments = ["-m", "m", "--format", format, "--record", tape.to_str().unwrap(), "hi"];
-                let ran = llm.run(&[&arguments[..], if stream { &["--stream"] } else { &[] }].concat());
+                let ran = llm.run(&[&arguments[..], if is_stream { &["--stream"] } else { &[] }].concat());
                 assert_eq!(ran.status, 0, "{}", ran.stdout);
                 let all = ran.stdout.clone() + &std::fs::read_to_string(&tape).unwrap();
-                assert!(!all.contains(KEY), "{backend} {stream}: {all}");
+                assert!(!all.contains(KEY), "{backend} {is_stream}: {all}");
                 let text = if format == "text" { ran.stdout } else { content_of(&ran) };
-                assert_eq!(text.trim_end(), "your key is [REDACTED], and sk-plan is none", "{backend} {stream}");
+                assert_eq!(text.trim_end(), "your key is [REDACTED], and sk-plan is none", "{backend} {is_stream}");
             }
             assert!(!everything_in(&llm.root).contains(KEY));
         }
@@ -88,39 +85,16 @@ fn content_of(ran: &cp_testkit::Outcome) -> String {
     content
 }
 
-/// A stream whose events have two characters each.
-fn pieces_of(backend: &str, text: &str) -> Vec<cp_testkit::server::Step> {
-    let deltas = text.as_bytes().chunks(2).map(|piece| {
-        let piece = std::str::from_utf8(piece).unwrap();
-        let event = match backend {
-            "anthropic" => json!({"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":piece}}),
-            _ => json!({"choices":[{"index":0,"delta":{"content":piece}}]}),
-        };
-        format!("data: {event}\n\n")
-    });
-    let (start, end) = match backend {
-        "anthropic" => (
-            json!({"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}),
-            json!({"type":"message_stop"}),
-        ),
-        _ => (
-            json!({"id":"m","choices":[]}),
-            json!({"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{}}),
-        ),
-    };
-    let body: String =
-        [format!("data: {start}\n\n")].into_iter().chain(deltas).chain([format!("data: {end}\n\n")]).collect();
-    events(&[body.as_bytes()])
-}
-
 #[test]
 fn key_file_is_read_and_reported_in_context() {
-    let server = Server::playing(vec![whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "fine")]);
     let file = llm.work.write("key", format!("{KEY}\n"));
     let llm = llm.set("OPENAI_API_KEY", "").set("OPENAI_API_KEY_FILE", file.to_str().unwrap());
     assert_eq!(llm.run(&["-m", "m", "hi"]).status, 0);
     assert_eq!(server.requests()[0].header("authorization").unwrap(), format!("Bearer {KEY}"));
+    let direct = llm.command(&["-m", "m", "hi"]).env("OPENAI_API_KEY", "key-in-variable-0123");
+    direct.run().success();
+    assert_eq!(server.requests()[1].header("authorization").unwrap(), "Bearer key-in-variable-0123");
     let credentials = llm.run(&["context"]).only()["data"]["credentials"].clone();
     assert_eq!(
         credentials,

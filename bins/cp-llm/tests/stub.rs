@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-
-fn row(text: &str) -> String {
-    format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}]}}\n")
-}
+use crate::messages::row;
 
 #[test]
 fn stub_answers_text_with_closed_message() {
@@ -73,21 +70,17 @@ fn stub_script_plays_text_calls_usage_and_errors() {
     assert_eq!(records[1]["data"]["tool_calls"], json!([{"id":"call_2_1","name":"f","input":{"x":1}}]));
     assert_eq!(records[2]["error"]["code"], "E_RATE_LIMITED");
     assert_eq!(records[3]["data"]["content"], "stub response 4");
+    let turns = ["user", "assistant", "user", "assistant", "user", "assistant", "user"];
+    let turns = turns.map(|role| json!({"role": role, "content": "x"}));
+    let ran = llm.feed(&["--backend", "stub", "--rows"], &json!({ "messages": turns }).to_string());
+    assert_eq!(ran.of("message")[0]["content"], "stub response 4", "the number of its turn");
+    for (lines, words) in [("{}\n{\"contnet\":\"x\"}\n", "line 2"), ("{\"error\":{\"code\":\"E_NOPE\"}}\n", "E_NOPE")] {
+        let file = llm.work.write("wrong.jsonl", lines).display().to_string();
+        let error = llm.run(&["--backend", "stub", "--stub-script", &file, "hi"]).first_error();
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
     let by_variable = llm.set("CP_STUB_SCRIPT", script.to_str().unwrap()).set("CP_BACKEND", "stub").run(&["hi"]);
     assert_eq!(by_variable.only()["data"]["content"], "one");
-}
-
-#[test]
-fn stub_passes_on_errors_and_other_records() {
-    let llm = Llm::new();
-    let failure = "{\"ok\":false,\"schema_version\":\"1.0\",\"type\":\"error\",\"error\":{\"code\":\"E_NOT_FOUND\",\"message\":\"m\",\"details\":{},\"retryable\":false},\"meta\":{\"duration_ms\":0}}\n";
-    let ran = llm.feed(&["--backend", "stub"], failure);
-    let without_meta = |line: &str| line.split(",\"meta\"").next().unwrap().to_owned();
-    assert_eq!((ran.status, without_meta(&ran.stdout)), (3, without_meta(failure)));
-    let stranger = "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":{\"n\":1e2}}\n";
-    let ran = llm.feed(&["--backend", "stub"], stranger);
-    assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (2, "E_VALIDATION"));
-    assert!(ran.stdout.starts_with(stranger));
 }
 
 #[test]

@@ -1,20 +1,14 @@
 //! `--lines`, `--csv`, `--tsv`: a prompt for each record of a table, and a table of answers.
 
 use cp_testkit::Server;
-use cp_testkit::server::json as json_answer;
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::whole;
+use crate::messages::{echo, whole};
 
-/// A server that repeats the text of a request, and rejects `bad`.
-fn echo() -> Server {
-    Server::replying(|request| {
-        match request.json()["messages"].as_array().unwrap().last().unwrap()["content"].as_str() {
-            Some("bad") => json_answer(400, &json!({"error":{"message":"no"}})),
-            text => whole("openai", text.unwrap()),
-        }
-    })
+fn echoing() -> (Llm, Server) {
+    let server = echo(0);
+    (Llm::asking("openai", &server), server)
 }
 
 fn contents(records: &[Value]) -> Vec<&str> {
@@ -23,8 +17,7 @@ fn contents(records: &[Value]) -> Vec<&str> {
 
 #[test]
 fn each_line_is_prompt() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = echoing();
     for jobs in ["1", "4"] {
         let records = |words: &[&str]| {
             let words = [&["-m", "m", "--jobs", jobs], words].concat();
@@ -40,8 +33,7 @@ fn each_line_is_prompt() {
 
 #[test]
 fn answers_of_table_are_table_with_failed_rows() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = echoing();
     let commas = ("--csv", ",", "id,text\n1,\"x, y\"\n2,bad\n3\n4,\"two\nlines\"\n", "two\nlines");
     let tabs = ("--tsv", "\t", "id\ttext\n1\tx, y\n2\tbad\n3\n4\t\"two\\lines\n", "\t\"two\\\\lines");
     for ((option, delimiter, table, last), jobs) in [(commas, "--jobs=1"), (commas, "--jobs=4"), (tabs, "--jobs=4")] {
@@ -68,8 +60,7 @@ fn property_of_schema_is_column() {
 
 #[test]
 fn table_without_column_or_beside_other_input_is_usage_error() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = echoing();
     let bad = [&["--csv"][..], &["--csv", "no column"], &["--csv", "--lines"], &["--csv", "--rows"], &["--lines", "-"]];
     for words in bad {
         let words = [&["-m", "m"], words].concat();
@@ -83,8 +74,7 @@ fn table_without_column_or_beside_other_input_is_usage_error() {
 
 #[test]
 fn answered_records_are_skipped() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = echoing();
     let words = ["-m", "m", "--csv", "--row-failures", "ok", "{{a}}"];
     let first = llm.feed(&words, "a\nx\nbad\ny\n");
     let out = llm.home.write("out", &first.stdout);
@@ -95,8 +85,7 @@ fn answered_records_are_skipped() {
 
 #[test]
 fn line_that_resumes_table_has_its_file() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
+    let (llm, _server) = echoing();
     let file = llm.work.write("in.csv", "a\nx\ny\nz\n");
     let words = ["-m", "m", "--csv", "--budget-tokens", "5", "{{a}}"];
     let ran = llm.command(&words).stdin_from(std::fs::File::open(&file).unwrap()).run();
@@ -108,8 +97,7 @@ fn line_that_resumes_table_has_its_file() {
 
 #[test]
 fn dry_run_of_rows_has_tokens_and_cost() {
-    let server = echo();
-    let llm = Llm::asking("openai", &server);
+    let (llm, server) = echoing();
     llm.home.write("config/prices.toml", "[m]\ninput = 1.0\noutput = 10.0\n");
     let estimate = |model: &str, words: &[&str]| {
         let words = [&["-m", model, "--lines", "--dry-run"], words].concat();

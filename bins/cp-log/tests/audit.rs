@@ -23,12 +23,9 @@ fn audit_holds_on_real_work() {
     // Both with a secret: one typed, one asked.
     assert_eq!(count(&claims, "command_hash", &Value::Null), 2);
     // A run and a session are found by their names.
-    let (run, _) = work.find("RUN-*.jsonl", "run_end");
-    let named = run.file_stem().unwrap().to_str().unwrap();
-    assert_eq!(count(&work.audit(&[named], 0).0, "receipt", &json!(true)), 1);
-    let (exec, _) = work.find("exec.jsonl", "agent_turn");
-    let session = exec.ancestors().nth(2).unwrap().file_name().unwrap().to_str().unwrap();
-    assert!(count(&work.audit(&[session], 0).0, "chain", &json!(true)) >= 2);
+    let [run, session] = work.names();
+    assert_eq!(count(&work.audit(&[&run], 0).0, "receipt", &json!(true)), 1);
+    assert!(count(&work.audit(&[&session], 0).0, "chain", &json!(true)) >= 2);
     assert_eq!(work.0.run(&["audit", "nothing"]).code(3).error()["code"], "E_NOT_FOUND");
 }
 

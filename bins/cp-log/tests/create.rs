@@ -21,8 +21,7 @@ fn a_named_ledger_is_signed_and_proved_under_its_name() {
 
 #[test]
 fn create_refuses_existing_file() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
+    let place = Ledgers::with(2);
     place.work.write("notes", "mine");
     for file in ["l.jsonl", "notes"] {
         let before = std::fs::read(place.path(file)).unwrap();

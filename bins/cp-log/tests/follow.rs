@@ -10,8 +10,7 @@ fn follow(place: &Ledgers, arguments: &[&str]) -> Background {
 
 #[test]
 fn entries_come_at_once_and_across_a_rotation() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 3);
+    let place = Ledgers::with(3);
     let mut child = follow(&place, &["l.jsonl", "--last", "1", "--limit", "5", "--event", "tick", "--event", "e"]);
     assert_eq!(child.record()["data"]["seq"], 2);
     place.lines(&["append", "-f", "l.jsonl", "--event", "e", "one"], "");
@@ -31,8 +30,7 @@ fn entries_come_at_once_and_across_a_rotation() {
 
 #[test]
 fn a_signal_ends_it_with_a_closing_line() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
+    let place = Ledgers::with(2);
     let mut child = follow(&place, &["l.jsonl", "--last", "1"]);
     child.record();
     child.signal(Signal::TERM);
@@ -44,8 +42,7 @@ fn a_signal_ends_it_with_a_closing_line() {
 
 #[test]
 fn a_reader_that_leaves_ends_it_also_where_nothing_is_appended() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     let done = place.sh("{ cp-log follow l.jsonl -n 3; echo status $? >&2; } | head -n 1");
     assert_eq!((done.stdout.lines().count(), done.stderr.trim()), (1, "status 0"));
 }

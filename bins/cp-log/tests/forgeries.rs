@@ -2,40 +2,25 @@
 //! repeated, exchanged and changed, with right numbers, receipts, hashes and chains.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use cp_ledger::format::line::{Hash, Line, compose};
+use cp_ledger::format::line::{Line, compose};
 use cp_testkit::Place;
 use serde_json::{Value, json};
 
+use crate::work::forge;
+
 /// A recorded run.
-pub(crate) struct Recorded {
-    pub(crate) place: Place,
+struct Recorded {
+    place: Place,
     /// The operand of the audit.
-    pub(crate) subject: String,
-    pub(crate) ledgers: Vec<(PathBuf, Vec<Stored>)>,
-}
-
-/// A line of a ledger.
-#[derive(Clone)]
-pub(crate) struct Stored {
-    seq: u64,
-    ts: String,
-    body: Value,
-}
-
-/// A forgery: the ledger and its entries afterwards.
-struct Forgery {
-    ledger: usize,
-    /// True if references stay as they are.
-    is_plain: bool,
-    lines: Vec<Stored>,
-    /// For each earlier number the number now.
-    moved: BTreeMap<u64, u64>,
+    subject: String,
+    /// Each ledger with its bytes and its lines; that of the run is the last.
+    ledgers: Vec<(PathBuf, Vec<u8>, Vec<Value>)>,
 }
 
 impl Recorded {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         let place = Place::of("cp-log");
         place.policy(
             "[exec]\nallowed_commands = [\"echo\", \"tee\"]\n[[exec.rule]]\ncommand = \"tee\"\n\
@@ -74,79 +59,55 @@ impl Recorded {
         let mut ledgers: Vec<PathBuf> = found.stdout.lines().map(PathBuf::from).collect();
         ledgers.sort_by_key(|path| path.to_string_lossy().contains(&name));
         let subject = ledgers.last().unwrap().display().to_string();
-        let ledgers = ledgers.iter().map(|path| (path.clone(), stored(path))).collect();
-        Self { place, subject, ledgers }
+        let read = |path: PathBuf| {
+            let bytes = std::fs::read(&path).unwrap();
+            let lines = cp_testkit::records_of(&bytes);
+            (path, bytes, lines)
+        };
+        Self { place, subject, ledgers: ledgers.into_iter().map(read).collect() }
     }
 
-    /// True if an audit finds a claim that does not hold.
-    pub(crate) fn is_found(&self) -> bool {
-        let ran = self.place.run(&["audit", &self.subject]);
-        assert!([0, 1].contains(&ran.status), "{ran:?}");
-        ran.status != 0
-    }
-
-    /// Writes a forgery with right numbers, receipts, hashes and chains.
-    fn write(&self, forgery: &Forgery) {
+    /// Writes these lines of a ledger with the numbers of their places, and with right receipts, hashes and chains.
+    fn write(&self, ledger: usize, forged: &[Value]) {
+        let mut moved = BTreeMap::new();
+        for (seq, line) in (0_u64..).zip(forged) {
+            moved.entry(line["seq"].as_u64().unwrap()).or_insert(seq);
+        }
+        let name = self.ledgers[ledger].0.display().to_string();
+        let now = |seq: &Value| seq.as_u64().and_then(|seq| moved.get(&seq)).map(|seq| json!(seq));
         let mut hashes: BTreeMap<(String, u64), String> = BTreeMap::new();
-        for (at, (path, lines)) in self.ledgers.iter().enumerate() {
-            let lines = if at == forgery.ledger { &forgery.lines } else { lines };
-            let (mut out, mut prev) = (Vec::new(), None::<Hash>);
-            let first = std::fs::read(path).unwrap();
-            let first = Line::parse(first.split(|byte| *byte == b'\n').next().unwrap()).unwrap().prev();
-            for line in lines {
-                let mut body = line.body.clone();
-                self.mend(&mut body, at == forgery.ledger, forgery, &hashes);
-                let text = body.to_string();
-                let text = &text.as_bytes()[1..text.len() - 1];
-                let body: Vec<u8> = if text.is_empty() { Vec::new() } else { [b",", text].concat() };
-                let hash = compose(line.seq, &line.ts, &body, prev.as_ref().unwrap_or(&first), &mut out).unwrap();
-                hashes.insert((path.display().to_string(), line.seq), hash.to_string());
-                prev = Some(hash);
+        for (at, (path, bytes, lines)) in self.ledgers.iter().enumerate() {
+            let first = Line::parse(bytes.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+            let (mut out, mut prev) = (Vec::new(), first.prev());
+            for (seq, line) in (0..).zip(if at == ledger { forged } else { lines }) {
+                let mut line = line.clone();
+                if let Some(seq) = line["data"].get("intent").and_then(now).filter(|_| at == ledger) {
+                    line["data"]["intent"] = seq;
+                }
+                if let Some(receipt) = line.pointer_mut("/data/receipt").filter(|receipt| receipt.is_object()) {
+                    if receipt["ledger"] == name.as_str() {
+                        receipt["seq"] = now(&receipt["seq"]).unwrap_or_else(|| receipt["seq"].clone());
+                    }
+                    let of = receipt["ledger"].as_str().unwrap_or_default().to_owned();
+                    if let Some(hash) = hashes.get(&(of, receipt["seq"].as_u64().unwrap_or_default())) {
+                        receipt["hash"] = json!(hash);
+                    }
+                }
+                let ts = line["ts"].as_str().unwrap().to_owned();
+                prev = compose(seq, &ts, body_of(line).as_bytes(), &prev, &mut out).unwrap();
+                hashes.insert((path.display().to_string(), seq), prev.to_string());
             }
             std::fs::write(path, out).unwrap();
         }
     }
-
-    /// Adapts the references of an entry to the new numbers and hashes.
-    fn mend(&self, body: &mut Value, is_forged: bool, forgery: &Forgery, hashes: &BTreeMap<(String, u64), String>) {
-        let forged = self.ledgers[forgery.ledger].0.display().to_string();
-        let Some(data) = body.get_mut("data").filter(|_| !forgery.is_plain) else { return };
-        let moved = |seq: &Value| seq.as_u64().and_then(|seq| forgery.moved.get(&seq)).map(|seq| json!(seq));
-        if let Some(seq) = data.get("intent").and_then(moved).filter(|_| is_forged) {
-            data["intent"] = seq;
-        }
-        if let Some(receipt) = data.get_mut("receipt").filter(|receipt| receipt.is_object()) {
-            if receipt["ledger"] == forged.as_str() {
-                receipt["seq"] = moved(&receipt["seq"]).unwrap_or_else(|| receipt["seq"].clone());
-            }
-            let ledger = receipt["ledger"].as_str().unwrap_or_default().to_owned();
-            if let Some(hash) = hashes.get(&(ledger, receipt["seq"].as_u64().unwrap_or_default())) {
-                receipt["hash"] = json!(hash);
-            }
-        }
-    }
 }
 
-fn stored(path: &Path) -> Vec<Stored> {
-    let text = std::fs::read(path).unwrap();
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let stored = |bytes: &[u8]| {
-        let line = Line::parse(bytes).unwrap();
-        let body = std::str::from_utf8(line.body()).unwrap().trim_start_matches(',');
-        let body = serde_json::from_str(&format!("{{{body}}}")).unwrap();
-        Stored { seq: line.seq(), ts: line.ts().to_owned(), body }
-    };
-    lines.map(stored).collect()
-}
-
-/// A forgery of these lines, with the numbers of their places.
-fn renumbered(ledger: usize, mut lines: Vec<Stored>) -> Forgery {
-    let mut moved = BTreeMap::new();
-    for (seq, line) in lines.iter_mut().enumerate() {
-        moved.entry(line.seq).or_insert(seq as u64);
-        line.seq = seq as u64;
-    }
-    Forgery { ledger, is_plain: false, lines, moved }
+/// The members of a line between its time and the hash before it.
+fn body_of(mut line: Value) -> String {
+    let members = line.as_object_mut().unwrap();
+    members.retain(|name, _| !["seq", "ts", "prev", "hash"].contains(&name.as_str()));
+    let text = line.to_string();
+    format!(",{}", &text[1..text.len() - 1])
 }
 
 /// What is done with each line of an event, and the claim that is false then.
@@ -171,38 +132,42 @@ const FORGED: [(&str, &str, &str); 15] = [
 #[test]
 fn forged_lines_under_a_right_chain_are_found() {
     let recorded = Recorded::new();
-    assert!(!recorded.is_found(), "the run itself holds");
+    recorded.place.run(&["audit", &recorded.subject]).success();
     for (event, how, claim) in FORGED {
         let mut count = 0;
-        for (ledger, (path, lines)) in recorded.ledgers.iter().enumerate() {
+        for (ledger, (path, _, lines)) in recorded.ledgers.iter().enumerate() {
             // A call that was begun again has two starts.
-            let is_once = |line: &Stored| {
-                lines.iter().filter(|other| other.body["data"]["id"] == line.body["data"]["id"]).count() == 2
-            };
-            let is_forged = |line: &Stored| {
-                line.body["event"] == event
-                    && (!how.starts_with('/') || line.body.pointer(how).is_some())
+            let is_once =
+                |line: &Value| lines.iter().filter(|other| other["data"]["id"] == line["data"]["id"]).count() == 2;
+            let is_forged = |line: &Value| {
+                line["event"] == event
+                    && (!how.starts_with('/') || line.pointer(how).is_some())
                     && ((event, how) != ("tool_call", "removed") || is_once(line))
             };
             for at in (0..lines.len()).filter(|at| is_forged(&lines[*at])) {
                 let mut lines = lines.clone();
-                match (how, lines[at].body.pointer_mut(how)) {
+                match (how, lines[at].pointer_mut(how)) {
                     ("removed", _) => drop(lines.remove(at)),
                     ("repeated", _) => lines.insert(at, lines[at].clone()),
                     (_, Some(Value::Number(number))) => *number = (number.as_u64().unwrap() + 1).into(),
-                    (_, Some(Value::String(text))) => text.insert(text.len(), 'x'),
+                    (_, Some(Value::String(text))) => text.push('x'),
                     other => panic!("{other:?}"),
                 }
-                let forgery = Forgery { is_plain: how.starts_with('/'), ..renumbered(ledger, lines) };
-                recorded.write(&forgery);
+                if how.starts_with('/') {
+                    forge(path, at as u64, |_| body_of(lines[at].clone()));
+                } else {
+                    recorded.write(ledger, &lines);
+                }
                 let claims = recorded.place.run(&["audit", &path.display().to_string()]).code(1).of("item");
-                let is_false = |found: &&Value| found["claim"] == claim && found["holds"] == false;
-                assert!(claims.iter().any(|found| is_false(&found)), "{event} {how} at {at}: {claims:#?}");
+                let is_false = |found: &Value| found["claim"] == claim && found["holds"] == false;
+                assert!(claims.iter().any(is_false), "{event} {how} at {at}: {claims:#?}");
                 assert!(claims.iter().all(|found| found["claim"] != "chain" || found["holds"] == true));
                 count += 1;
+                for (path, bytes, _) in &recorded.ledgers {
+                    std::fs::write(path, bytes).unwrap();
+                }
             }
         }
-        println!("{event} {how}: {count} of {count} found");
         assert!(count > 0, "{event} {how}");
     }
 }
@@ -211,9 +176,9 @@ fn forged_lines_under_a_right_chain_are_found() {
 fn effect_whose_approvals_are_removed_is_found() {
     let recorded = Recorded::new();
     let ledger = recorded.ledgers.len() - 1;
-    let is_approval = |line: &Stored| line.body["event"].as_str().is_some_and(|event| event.starts_with("approval."));
-    let lines = recorded.ledgers[ledger].1.iter().filter(|line| !is_approval(line)).cloned().collect();
-    recorded.write(&renumbered(ledger, lines));
+    let is_approval = |line: &&Value| line["event"].as_str().is_some_and(|event| event.starts_with("approval."));
+    let lines: Vec<Value> = recorded.ledgers[ledger].2.iter().filter(|line| !is_approval(line)).cloned().collect();
+    recorded.write(ledger, &lines);
     let ran = recorded.place.run(&["audit", &recorded.subject]).code(1);
     for why in ["no approval of call_", "has no request"] {
         let is_said = |claim: &Value| claim["why"].as_str().is_some_and(|text| text.contains(why));

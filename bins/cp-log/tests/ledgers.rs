@@ -50,22 +50,36 @@ impl Ledgers {
         self.lines(&["append", "-f", name, "--event", "tick", "--sync", "none"], &input);
     }
 
-    /// Makes so many ledgers of one line in `shards`, each with a name of its own.
-    pub(crate) fn many(&self, count: usize) {
-        std::fs::create_dir(self.path("shards")).unwrap();
-        // Each needs an origin of its own: a first line is made anew, by the formula of the format.
-        self.lines(&["create", "l.jsonl"], "");
-        let first = self.work.read("l.jsonl");
-        let origin = self.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
-        for n in 0..count {
-            let name = format!("example.com/{n}");
-            let beginning = cp_ledger::format::line::Hash::of(format!("cp-ledger/1\n{name}\n").as_bytes());
-            let start = first.find(",\"event\"").unwrap();
-            let members = first[start..first.find(",\"prev\"").unwrap()].replace(&origin, &name);
-            let mut line = Vec::new();
-            let time = "2026-11-21T03:00:00.000000Z";
-            cp_ledger::format::line::compose(0, time, members.as_bytes(), &beginning, &mut line).unwrap();
-            self.work.write(format!("shards/{n}.jsonl"), line);
-        }
+    /// A place with the ledger `l.jsonl` of so many lines.
+    #[track_caller]
+    pub(crate) fn with(lines: usize) -> Self {
+        let place = Self::new();
+        place.ledger("l.jsonl", lines);
+        place
+    }
+
+    /// The same, signed by the key `K`.
+    #[track_caller]
+    pub(crate) fn signed(lines: usize) -> Self {
+        let place = Self::with(lines);
+        place.sign("l.jsonl");
+        place
+    }
+
+    /// Signs a ledger with the key `K`, which is made for that.
+    #[track_caller]
+    pub(crate) fn sign(&self, name: &str) {
+        self.lines(&["keygen", "K", "--signer", "example.com/log"], "");
+        self.lines(&["checkpoint", "-f", name, "--sign-with", "K"], "");
+    }
+
+    /// Writes bytes behind those of a file.
+    pub(crate) fn add(&self, name: &str, bytes: &[u8]) {
+        self.work.write(name, [&self.work.bytes(name), bytes].concat());
+    }
+
+    /// Replaces words in a file.
+    pub(crate) fn replace(&self, name: &str, from: &str, to: &str) {
+        self.work.write(name, self.work.read(name).replace(from, to));
     }
 }

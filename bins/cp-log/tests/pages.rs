@@ -138,19 +138,3 @@ fn every_hit_says_its_ledger_and_its_place() {
     let proved = proved.records();
     assert!(proved.iter().any(|line| line["data"]["proved"] == true), "{proved:?}");
 }
-
-#[test]
-fn query_lists_todays_refusals_of_all_ledgers() {
-    let place = Place::new();
-    let prelude = "S=$(cp-session start --format text); cp-exec -- rm -rf one; cp-exec --session $S -- rm -rf two";
-    place.sh(&format!("{{ {prelude}; }} >/dev/null 2>&1; true")).success();
-    let ran =
-        place.sh("cd / && TZ=Pacific/Auckland cp-log query --event exec.refused --since today --reverse --limit 5");
-    let lines = ran.success().records();
-    let ledgers: Vec<&str> = lines.iter().filter_map(|line| line["data"]["ledger"].as_str()).collect();
-    assert_eq!(ledgers.len(), 2, "{lines:?}");
-    assert!(ledgers[0].contains("/sessions/SES-") && ledgers[1].ends_with("/ledger/cp-exec.jsonl"), "{ledgers:?}");
-    assert!(lines[0]["data"]["ts"].as_str() >= lines[1]["data"]["ts"].as_str());
-    let none = place.sh("cp-log query --event exec.refused --until yesterday").success().closing();
-    assert_eq!(none["data"]["count"], 0);
-}

@@ -3,14 +3,6 @@
 use crate::ledgers::Ledgers;
 use serde_json::json;
 
-fn signed(lines: usize) -> Ledgers {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", lines);
-    place.lines(&["keygen", "K", "--signer", "example.com/log"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
-    place
-}
-
 fn line(place: &Ledgers, number: usize) -> String {
     place.work.read("l.jsonl").lines().nth(number).unwrap().to_owned() + "\n"
 }
@@ -34,7 +26,7 @@ fn a_key_is_made_once_and_for_its_owner_only() {
 
 #[test]
 fn a_line_is_proved_without_the_ledger_and_an_edited_one_is_not() {
-    let place = signed(20);
+    let place = Ledgers::signed(20);
     for seq in [0, 5, 19] {
         prove(&place, &seq.to_string());
         let good = line(&place, seq);
@@ -62,7 +54,7 @@ fn a_line_is_proved_without_the_ledger_and_an_edited_one_is_not() {
 
 #[test]
 fn a_proof_by_another_key_or_with_another_root_is_refused() {
-    let place = signed(5);
+    let place = Ledgers::signed(5);
     prove(&place, "3");
     place.lines(&["keygen", "other"], "");
     place.closing(&["check-proof", "--trust", "other.pub", "p"], &line(&place, 3), 1);
@@ -75,7 +67,7 @@ fn a_proof_by_another_key_or_with_another_root_is_refused() {
 
 #[test]
 fn rolled_back_forked_and_unsigned_ledgers_are_distinguished() {
-    let place = signed(100);
+    let place = Ledgers::signed(100);
     let text = place.work.read("l.jsonl");
     let half: String = text.split_inclusive('\n').take(50).collect();
     place.work.write("l2.jsonl", &half);
@@ -84,6 +76,11 @@ fn rolled_back_forked_and_unsigned_ledgers_are_distinguished() {
         closing["error"]["details"]["kind"].as_str().unwrap().to_owned()
     };
     assert_eq!(kind(&["--checkpoint", "l.checkpoint", "--trust", "K.pub", "l2.jsonl"]), "rollback");
+    for lines in [String::new(), text.split_inclusive('\n').skip(1).collect()] {
+        place.work.write("l2.jsonl", lines);
+        place.closing(&["verify", "--checkpoint", "l.checkpoint", "l2.jsonl"], "", 1);
+    }
+    place.work.write("l2.jsonl", &half);
     place.lines(&["verify", "--trust", "K.pub", "l.jsonl"], "");
     place.lines(&["keygen", "other"], "");
     assert_eq!(kind(&["--trust", "other.pub", "l.jsonl"]), "unsigned");
@@ -103,7 +100,7 @@ fn rolled_back_forked_and_unsigned_ledgers_are_distinguished() {
 
 #[test]
 fn nothing_is_signed_or_appended_after_a_rollback_until_it_is_accepted() {
-    let place = signed(30);
+    let place = Ledgers::signed(30);
     let text = place.work.read("l.jsonl");
     let half: String = text.split_inclusive('\n').take(10).collect();
     // With a torn line at its end, even.
@@ -120,17 +117,6 @@ fn nothing_is_signed_or_appended_after_a_rollback_until_it_is_accepted() {
     assert_eq!(stored[11]["data"]["lines"], 11);
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
     place.lines(&["verify", "l.jsonl"], "");
-}
-
-#[test]
-fn a_checkpoint_goes_on_from_the_one_before_it() {
-    let place = signed(10);
-    place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    let second = place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "", 0);
-    assert_eq!(second["data"]["size"], 12);
-    assert_eq!(place.stored("l.jsonl").last().unwrap()["event"], "ledger.checkpoint");
-    place.lines(&["keygen", "other"], "");
-    place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "other"], "", 1);
 }
 
 #[test]
@@ -167,7 +153,7 @@ fn key_is_changed_by_a_checkpoint_with_both() {
 
 #[test]
 fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
-    let place = signed(10);
+    let place = Ledgers::signed(10);
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
@@ -184,7 +170,7 @@ fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
 
 #[test]
 fn check_proof_requires_the_origin_and_ignores_other_signers() {
-    let place = signed(7);
+    let place = Ledgers::signed(7);
     // The same checkpoint, signed by another key.
     let lines: String = place.work.read("l.jsonl").split_inclusive('\n').take(7).collect();
     place.work.write("copy.jsonl", lines);
@@ -204,29 +190,19 @@ fn check_proof_requires_the_origin_and_ignores_other_signers() {
 }
 
 #[test]
-fn only_the_key_that_line_0_names_signs() {
-    let place = Ledgers::new();
-    place.lines(&["keygen", "K"], "");
-    place.lines(&["keygen", "other"], "");
-    place.lines(&["create", "--trust", "K.pub", "l.jsonl"], "");
-    let refused = place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "other"], "", 4);
-    assert_eq!(refused["error"]["code"], "E_FORBIDDEN");
-    assert!(!place.path("l.checkpoint").exists());
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
-    place.lines(&["verify", "l.jsonl"], "");
-    // One that another key signed is no checkpoint of this ledger.
-    let note = place.work.read("l.checkpoint");
-    place.work.write("l.checkpoint", note.replace("— K ", "— L "));
-    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"]["kind"], "unsigned");
-}
-
-#[test]
-fn entry_of_checkpoint_by_another_key_is_a_fault() {
+fn only_the_key_that_line_0_names_signs_and_an_entry_by_another_is_a_fault() {
     let place = Ledgers::new();
     place.lines(&["keygen", "K"], "");
     place.lines(&["create", "--trust", "K.pub", "l.jsonl"], "");
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
+    place.lines(&["keygen", "other"], "");
+    let refused = place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "other"], "", 4);
+    assert_eq!((&refused["error"]["code"], place.path("l.checkpoint").exists()), (&json!("E_FORBIDDEN"), false));
     place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    let note = place.work.read("l.checkpoint");
+    place.work.write("l.checkpoint", note.replace("— K ", "— L "));
+    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"]["kind"], "unsigned");
+    place.work.write("l.checkpoint", note);
     let signed = place.stored("l.jsonl")[2]["data"].clone();
     let good = place.work.read("l.jsonl");
     for (verifier, holds) in [(&signed["verifier"], true), (&json!("other+11111111+AA"), false)] {

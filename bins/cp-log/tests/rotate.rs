@@ -8,8 +8,7 @@ const FIRST: &str = "l.00000000000000000000.jsonl";
 
 #[test]
 fn the_chain_goes_on_in_a_new_file() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 5);
+    let place = Ledgers::with(5);
     let rotated = place.closing(&["rotate", "l.jsonl"], "", 0);
     assert!(rotated["data"]["segment"].as_str().unwrap().ends_with(FIRST));
     place.lines(&["append", "-f", "l.jsonl", "--event", "after", "m"], "");
@@ -89,8 +88,7 @@ fn receipts_after_a_rotation_name_the_ledger() {
 fn a_crash_after_any_step_is_completed_by_the_next_writer() {
     // The states that a crash leaves: sealed; sealed with a new file beside it; with the segment's name too.
     for step in 0..3 {
-        let place = Ledgers::new();
-        place.ledger("l.jsonl", 5);
+        let place = Ledgers::with(5);
         place.lines(&["rotate", "l.jsonl"], "");
         let (segment, ledger) = (place.path(FIRST), place.path("l.jsonl"));
         std::fs::set_permissions(&segment, PermissionsExt::from_mode(0o600)).unwrap();
@@ -116,8 +114,7 @@ fn a_crash_after_any_step_is_completed_by_the_next_writer() {
 
 #[test]
 fn writers_go_on_while_it_is_rotated() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
+    let place = Ledgers::with(2);
     let start = |n: usize| {
         let arguments: &[&str] = match n % 5 {
             0 => &["rotate", "l.jsonl"],

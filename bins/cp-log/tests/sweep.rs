@@ -1,7 +1,7 @@
 //! Every verb that writes, with a fault at each of its system calls, and a disk that is too small: what was
 //! acknowledged is there, and the next command completes.
 
-use cp_testkit::{Outcome, Sweep, counterpart, required};
+use cp_testkit::{Sweep, counterpart, required};
 
 use crate::ledgers::Ledgers;
 
@@ -35,8 +35,7 @@ fn told(place: &Ledgers, event: &str) -> usize {
 
 #[test]
 fn appending() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     Sweep::new(&place, &["append", "-f", "l.jsonl", "--event", "new", "m"]).run(|done, fault| {
         is_sound(&place, fault);
         let there = told(&place, "new");
@@ -46,8 +45,7 @@ fn appending() {
 
 #[test]
 fn rotating() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     Sweep::new(&place, &["rotate", "l.jsonl"]).run(|done, fault| {
         is_sound(&place, fault);
         let segment = place.path("l.00000000000000000000.jsonl");
@@ -61,11 +59,8 @@ fn rotating() {
 
 #[test]
 fn recovering() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
-    let mut bytes = place.work.bytes("l.jsonl");
-    bytes.extend_from_slice(b"{\"seq\":9,\"ts\":\"2026");
-    place.work.write("l.jsonl", bytes);
+    let place = Ledgers::with(4);
+    place.add("l.jsonl", b"{\"seq\":9,\"ts\":\"2026");
     Sweep::new(&place, &["append", "-f", "l.jsonl", "m"]).run(|_, fault| {
         is_sound(&place, fault);
         assert_eq!(told(&place, "ledger.recovered"), 1, "{fault}");
@@ -74,11 +69,8 @@ fn recovering() {
 
 #[test]
 fn repairing() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
-    let mut bytes = place.work.bytes("l.jsonl");
-    bytes.extend_from_slice(b"damaged\n");
-    place.work.write("l.jsonl", bytes);
+    let place = Ledgers::with(4);
+    place.add("l.jsonl", b"damaged\n");
     let verb = ["repair", "--tail", "l.jsonl"];
     let confirmed = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|_, fault| {
@@ -92,8 +84,7 @@ fn repairing() {
 
 #[test]
 fn accepting_a_rollback() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     place.lines(&["keygen", "K"], "");
     let short = place.work.bytes("l.jsonl");
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
@@ -122,10 +113,8 @@ fn accepting_a_rollback() {
 
 #[test]
 fn signing() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
-    place.lines(&["keygen", "K"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    let place = Ledgers::with(4);
+    place.sign("l.jsonl");
     let before = place.work.read("l.checkpoint");
     Sweep::new(&place, &["checkpoint", "-f", "l.jsonl", "--sign-with", "K"]).run(|done, fault| {
         let after = place.work.read("l.checkpoint");
@@ -152,8 +141,7 @@ fn creating() {
 
 #[test]
 fn failed_sync_is_reported_and_not_retried() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
+    let place = Ledgers::with(2);
     let Some(strace) = counterpart("strace") else { return };
     let can_trace = place.program(&strace).args(["-o", "/dev/null", "true"]).run().status == 0;
     if required("the right to trace a process", can_trace) {
@@ -164,25 +152,12 @@ fn failed_sync_is_reported_and_not_retried() {
     }
 }
 
-/// Runs a script of the shell in a directory that is a file system of its own, of 64 KiB. `None` where that is not
-/// possible.
-fn on_a_small_disk(place: &Ledgers, script: &str) -> Option<Outcome> {
-    place.work.directory("small");
-    let mount = "mount -t tmpfs -o size=64k none small || exit 99\ncd small\n";
-    let done = place
-        .shell("sh", &format!("{mount}{script}"))
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .args(["sh".into(), cp_testkit::program("cp-log")])
-        .under("unshare", ["--user", "--map-root-user", "--mount"])
-        .run();
-    let is_mounted = done.status != 99 && !done.stderr.contains("unshare");
-    required("the right to mount a file system", is_mounted).then_some(done)
-}
-
+/// In a directory that is a file system of its own, of 64 KiB.
 #[test]
 fn append_recovers_after_full_disk() {
     let place = Ledgers::new();
-    let script = r#"
+    let script = r#"mount -t tmpfs -o size=64k none small || exit 99
+        cd small
         "$1" append -f l.jsonl --sync none first >/dev/null || exit 1
         head -c 40000 /dev/zero >ballast
         head -c 30000 /dev/zero | tr '\0' x | "$1" append -f l.jsonl --sync none >refused
@@ -191,7 +166,14 @@ fn append_recovers_after_full_disk() {
         rm ballast
         "$1" append -f l.jsonl --sync none last >/dev/null && "$1" verify --complete l.jsonl >/dev/null && echo again
         cat refused"#;
-    let Some(done) = on_a_small_disk(&place, script) else { return };
+    place.work.directory("small");
+    let script = place.shell("sh", script).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let script = script.args(["sh".into(), cp_testkit::program("cp-log")]);
+    let done = script.under("unshare", ["--user", "--map-root-user", "--mount"]).run();
+    let is_mounted = done.status != 99 && !done.stderr.contains("unshare");
+    if !required("the right to mount a file system", is_mounted) {
+        return;
+    }
     let out = &done.stdout;
     assert!(out.starts_with("exit 1\nverified\nagain\n"), "{done:?}");
     assert!(out.contains("E_IO") && out.contains("nothing was appended"), "{out}");

@@ -27,15 +27,6 @@ fn every_byte_passes_and_is_recorded() {
 }
 
 #[test]
-fn without_its_ledger_nothing_passes() {
-    let place = Ledgers::new();
-    place.work.write("notes", "not a ledger\n");
-    let input = format!("{MESSAGE}\n{SUMMARY}\n");
-    let closing = place.closing(&["tee", "notes"], &input, 2);
-    assert_eq!(closing["error"]["code"], "E_VALIDATION");
-}
-
-#[test]
 fn the_ledger_is_kept_when_the_reader_has_gone() {
     let place = Ledgers::new();
     let input = (0..5000).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n");

@@ -4,8 +4,7 @@ use crate::ledgers::Ledgers;
 
 #[test]
 fn the_tip_is_the_last_line() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 5);
+    let place = Ledgers::with(5);
     let data = place.closing(&["tip", "l.jsonl"], "", 0)["data"].take();
     let last = place.stored("l.jsonl").remove(4);
     assert_eq!((&data["seq"], &data["hash"], &data["ts"]), (&last["seq"], &last["hash"], &last["ts"]));
@@ -16,8 +15,7 @@ fn the_tip_is_the_last_line() {
 
 #[test]
 fn tip_skips_torn_line_and_reports_damaged_line() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 3);
+    let place = Ledgers::with(3);
     let mut bytes = place.work.bytes("l.jsonl");
     bytes.extend_from_slice(b"{\"seq\"");
     place.work.write("l.jsonl", &bytes);

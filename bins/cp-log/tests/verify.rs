@@ -1,6 +1,9 @@
 //! `cp-log verify`: what is damaged is found, at its line, and nothing else is.
 
+use std::path::Path;
+
 use crate::ledgers::Ledgers;
+use cp_ledger::proof::verifier::{self, Options, Report, State};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -13,6 +16,11 @@ fn faults(place: &Ledgers, name: &str) -> Vec<(u64, String)> {
 
 fn lines_of(place: &Ledgers, name: &str) -> Vec<Vec<u8>> {
     place.work.bytes(name).split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+/// The report of the library about a file.
+fn report(path: &Path, before: Option<State>, closed: bool) -> Report {
+    verifier::verify(path, before, &Options { json: true, closed }, &mut |_, _| {}).unwrap()
 }
 
 /// A line with this body, rightly hashed.
@@ -28,8 +36,7 @@ fn hash_of(line: &[u8]) -> String {
 
 #[test]
 fn lines_that_were_removed_doubled_swapped_or_made_up_are_found() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 10);
+    let place = Ledgers::with(10);
     let good = lines_of(&place, "l.jsonl");
     let check = |change: &dyn Fn(&mut Vec<Vec<u8>>), line: u64, kind: &str| {
         let mut lines = good.clone();
@@ -70,17 +77,6 @@ fn nested_hashes_do_not_mislead() {
 }
 
 #[test]
-fn partial_last_line_is_a_fault_only_with_closed() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 3);
-    let mut bytes = place.work.bytes("l.jsonl");
-    bytes.extend_from_slice(b"{\"seq\":3,\"ts\"");
-    place.work.write("l.jsonl", bytes);
-    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 0)["data"]["tail"], "in_flight");
-    assert_eq!(faults(&place, "l.jsonl"), [(4, "torn".to_owned())]);
-}
-
-#[test]
 fn verify_finds_each_fault_of_a_file_of_many_chunks() {
     let place = Ledgers::new();
     let input = (0..60_000).map(|n| format!("{n} {}", "x".repeat(n % 300))).collect::<Vec<_>>().join("\n");
@@ -97,34 +93,13 @@ fn verify_finds_each_fault_of_a_file_of_many_chunks() {
 }
 
 #[test]
-fn many_files_are_each_reported() {
-    let place = Ledgers::new();
-    std::fs::create_dir(place.path("d")).unwrap();
-    place.ledger("d/a.jsonl", 3);
-    place.ledger("d/b.jsonl", 3);
-    place.work.write("d/notes.jsonl", "{}\n");
-    let lines = place.lines(&["verify", "d"], "");
-    assert_eq!(lines.len(), 3);
-    assert_eq!(lines[2]["data"]["skipped"], 1);
-    let mut bad = lines_of(&place, "d/a.jsonl");
-    bad[1][50] ^= 1;
-    place.work.write("d/a.jsonl", bad.concat());
-    let closing = place.closing(&["verify", "d"], "", 1);
-    assert_eq!(closing["error"]["details"]["succeeded"], 1);
-    place.closing(&["verify", "d/notes.jsonl"], "", 2);
-    place.closing(&["verify", "none.jsonl"], "", 3);
-}
-
-#[test]
 fn a_flip_of_any_byte_is_found_at_its_line() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", cp_testkit::times(12, 100));
+    let place = Ledgers::with(cp_testkit::times(12, 100));
     let lines = lines_of(&place, "l.jsonl");
     let path = place.path("x.jsonl");
-    let options = cp_ledger::proof::verifier::Options { json: true, closed: true };
     let verified = |bytes: &[u8], before| {
         std::fs::write(&path, bytes).unwrap();
-        cp_ledger::proof::verifier::verify(&path, before, &options, &mut |_, _| {}).unwrap()
+        report(&path, before, true)
     };
     for (number, line) in lines.iter().enumerate() {
         // What is before was proved once; two lines after it show that the damage does not spread.
@@ -146,15 +121,13 @@ fn a_flip_of_any_byte_is_found_at_its_line() {
 
 #[test]
 fn every_truncation_is_classified() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     let good = place.work.bytes("l.jsonl");
     let path = place.path("x.jsonl");
     for length in 0..good.len() {
         std::fs::write(&path, &good[..length]).unwrap();
         for closed in [false, true] {
-            let options = cp_ledger::proof::verifier::Options { json: true, closed };
-            let report = cp_ledger::proof::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+            let report = report(&path, None, closed);
             let whole = length == 0 || good[length - 1] == b'\n';
             assert_eq!(report.in_flight, !whole);
             assert_eq!(report.fault_count, u64::from(closed && !whole), "{length}");
@@ -169,14 +142,11 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, &bytes).unwrap();
-        let options = cp_ledger::proof::verifier::Options { json: true, closed: true };
-        let report = cp_ledger::proof::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
-        prop_assert_eq!(report.fault_count > 0, !bytes.is_empty());
+        prop_assert_eq!(report(&path, None, true).fault_count > 0, !bytes.is_empty());
         let before = std::fs::read(&path).unwrap();
         let appended = cp_ledger::Ledger::open(&path, cp_ledger::Sync::None).and_then(|mut l| l.append(cp_ledger::Entry::new("e")));
         if appended.is_ok() {
-            let report = cp_ledger::proof::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
-            prop_assert_eq!(report.fault_count, 0);
+            prop_assert_eq!(report(&path, None, true).fault_count, 0);
         } else {
             prop_assert_eq!(std::fs::read(&path).unwrap(), before);
         }
@@ -253,6 +223,10 @@ fn for_a_person_what_is_well_is_one_line_and_each_fault_is_one() {
         let ran = place.run(&[&["verify", "--format", "text"], arguments].concat()).code(exit);
         ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
     };
+    place.work.write("e/notes.jsonl", "{}\n");
+    place.ledger("e/l.jsonl", 2);
+    assert_eq!(place.closing(&["verify", "e"], "", 0)["data"]["skipped"], 1);
+    place.closing(&["verify", "none.jsonl"], "", 3);
     let unsigned = "Not signed, so removed last lines would not be noticed: cp-log checkpoint.";
     for ledger in 0..16 {
         place.ledger(&format!("d/{ledger}.jsonl"), 3 + ledger);
@@ -262,8 +236,7 @@ fn for_a_person_what_is_well_is_one_line_and_each_fault_is_one() {
     // Two files of one ledger.
     place.lines(&["rotate", "d/0.jsonl"], "");
     assert_eq!(text(&["d/0.jsonl"], 0), [format!("1 ledger, 5 lines: intact. {unsigned}")]);
-    place.lines(&["keygen", "K"], "");
-    place.lines(&["checkpoint", "-f", "d/1.jsonl", "--sign-with", "K"], "");
+    place.sign("d/1.jsonl");
     let told = text(&["--trust", "K.pub", "d/1.jsonl"], 0);
     assert_eq!(told, ["1 ledger, 5 lines: intact."]);
     let told = text(&["d"], 0);

@@ -16,10 +16,7 @@ fn ledger() -> Ledgers {
     for part in 0..3 {
         // Bytes that are not a text go to a blob, however few they are.
         for n in 0..2 {
-            let mut entry = cp_ledger::Entry::new("bytes");
-            entry.set_message_bytes(&[b'0' + part, b'a' + n, 0xff]);
-            let opened = cp_ledger::Ledger::open(&place.path("d/l.jsonl"), cp_ledger::Sync::None);
-            opened.unwrap().append(entry).unwrap();
+            place.feed(&["append", "-f", "d/l.jsonl"], [b'0' + part, b'a' + n, 0xff, b'\n']).success();
         }
         place.lines(&["append", "-f", "d/l.jsonl", "--sync", "none"], "one\ntwo\nthree\n");
         place.lines(&["checkpoint", "-f", "d/l.jsonl", "--sign-with", "K"], "");
@@ -78,8 +75,7 @@ fn everything_is_proved_and_counted() {
 
 #[test]
 fn verify_lists_what_is_not_proved() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 3);
+    let place = Ledgers::with(3);
     let open = |answer: &Value| -> Vec<String> {
         let open = answer["data"]["not_proved"].as_array().unwrap();
         open.iter().map(|open| open["what"].as_str().unwrap().to_owned()).collect()
@@ -87,8 +83,7 @@ fn verify_lists_what_is_not_proved() {
     assert_eq!(open(&place.closing(&["verify", "l.jsonl"], "", 0)), ["checkpoint"]);
     assert_eq!(open(&place.closing(&["verify", "--no-json", "l.jsonl"], "", 0)), ["checkpoint", "json"]);
     assert_eq!(open(&place.closing(&["verify", "-"], &place.work.read("l.jsonl"), 0)), ["beside"]);
-    place.lines(&["keygen", "K"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    place.sign("l.jsonl");
     assert_eq!(open(&place.closing(&["verify", "l.jsonl"], "", 0)), ["signature"]);
     assert!(open(&place.closing(&["verify", "--trust", "K.pub", "l.jsonl"], "", 0)).is_empty());
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
@@ -101,31 +96,9 @@ fn verify_lists_what_is_not_proved() {
 }
 
 #[test]
-fn a_ledger_that_was_emptied_or_lost_its_first_lines_is_not_intact() {
-    let place = ledger();
-    let lines: Vec<String> = place.work.read("d/l.jsonl").split_inclusive('\n').map(str::to_owned).collect();
-    for cut in [1, 2, lines.len()] {
-        write(&place.path("d/l.jsonl"), lines[cut..].concat().as_bytes());
-        place.closing(&["verify", "d"], "", 1);
-    }
-    std::fs::remove_file(place.path("d/l.jsonl")).unwrap();
-    place.closing(&["verify", "d"], "", 1);
-    let alone = Ledgers::new();
-    alone.ledger("l.jsonl", 3);
-    alone.lines(&["keygen", "K"], "");
-    alone.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
-    write(&alone.path("l.jsonl"), b"");
-    let details = alone.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"].clone();
-    assert_eq!(details["kind"], "rollback");
-}
-
-#[test]
 fn a_recovery_is_explained_by_the_bytes_that_were_moved_aside() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 3);
-    let mut bytes = place.work.bytes("l.jsonl");
-    bytes.extend_from_slice(b"{\"seq\":3,\"ts\"");
-    place.work.write("l.jsonl", bytes);
+    let place = Ledgers::with(3);
+    place.add("l.jsonl", b"{\"seq\":3,\"ts\"");
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
     assert_eq!(place.closing(&["verify", "l.jsonl"], "", 0)["data"]["proved"]["recoveries"], 1);
     let name = place.stored("l.jsonl")[3]["data"]["file"].as_str().unwrap().to_owned();
@@ -138,8 +111,7 @@ fn a_recovery_is_explained_by_the_bytes_that_were_moved_aside() {
 
 #[test]
 fn verify_detects_wrong_seals_and_checkpoint_entries() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 3);
+    let place = Ledgers::with(3);
     let root = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let kind = |row: Value| {
         let text = place.work.read("l.jsonl");
@@ -273,9 +245,7 @@ fn verify_detects_every_change_of_files() {
 #[test]
 fn verify_checks_blobs_of_unsigned_ledger() {
     let place = Ledgers::new();
-    let mut entry = cp_ledger::Entry::new("bytes");
-    entry.set_message_bytes(b"a\xffb");
-    cp_ledger::Ledger::open(&place.path("l.jsonl"), cp_ledger::Sync::None).unwrap().append(entry).unwrap();
+    place.feed(&["append", "-f", "l.jsonl"], b"a\xffb\n").success();
     assert_eq!(place.closing(&["verify", "l.jsonl"], "", 0)["data"]["proved"]["blobs"], json!(1));
     std::fs::remove_dir_all(place.path("l.jsonl.blobs")).unwrap();
     let failed = place.closing(&["verify", "l.jsonl"], "", 1);

@@ -55,6 +55,13 @@ impl Work {
         found.next().unwrap_or_else(|| panic!("{event} is on no {name}"))
     }
 
+    /// The names of the run of a model, and of the session with commands.
+    pub(crate) fn names(&self) -> [String; 2] {
+        let ((run, _), (exec, _)) = (self.find("RUN-*.jsonl", "run_end"), self.find("exec.jsonl", "agent_turn"));
+        let session = exec.ancestors().nth(2).unwrap();
+        [run.file_stem(), session.file_name()].map(|name| name.unwrap().to_str().unwrap().to_owned())
+    }
+
     /// The claims of an audit, and its closing line.
     #[track_caller]
     pub(crate) fn audit(&self, arguments: &[&str], exit: i32) -> (Vec<Value>, Value) {

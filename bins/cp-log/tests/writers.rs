@@ -60,8 +60,7 @@ fn sixteen_writers_some_of_them_killed() {
 
 #[test]
 fn held_lock_is_announced_after_one_second() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
+    let place = Ledgers::with(2);
     let ledger = std::fs::File::open(place.path("l.jsonl")).unwrap();
     for (held, is_announced) in [(1600, true), (100, false)] {
         ledger.lock().unwrap();

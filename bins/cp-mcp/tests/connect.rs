@@ -127,13 +127,6 @@ fn session_id_is_sent_and_session_ended() {
 }
 
 #[test]
-fn lost_session_is_a_failure_that_says_what_to_do() {
-    let error = failure(|_, _| reply(404, "text/plain", "", b"no such session"));
-    assert_eq!(error["code"], "E_NOT_FOUND", "{error}");
-    assert!(error["details"]["hint"].as_str().unwrap().contains("start cp-mcp connect again"), "{error}");
-}
-
-#[test]
 fn a_stream_has_messages_before_the_answer_and_may_be_spread_over_lines() {
     let server = serving(|_, id| {
         let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}});
@@ -147,14 +140,6 @@ fn a_stream_has_messages_before_the_answer_and_may_be_spread_over_lines() {
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(lines[1].contains("notifications/progress"), "{lines:?}");
     assert_eq!(answers(&outcome)["1"]["result"], json!({}));
-}
-
-#[test]
-fn broken_stream_fails_its_request_also_if_it_has_ids() {
-    for sent in ["data: {\"jsonrpc\"\n", "id: e1\nretry: 10\ndata:\n\nid: e2\ndata: {\"json"] {
-        let error = failure(move |_, _| vec![stream_head(), chunk(sent.as_bytes()), Step::Close]);
-        assert_eq!((error["code"].as_str(), error["retryable"].as_bool()), (Some("E_NETWORK"), Some(true)), "{error}");
-    }
 }
 
 #[test]
@@ -214,85 +199,81 @@ fn slow_requests_wait_beside_each_other_and_all_are_answered() {
 }
 
 #[test]
-fn a_cancelled_request_is_let_go_and_the_server_is_told() {
-    let server = serving(|request, id| {
-        if request.json()["params"]["name"] == "stuck" {
-            vec![stream_head(), Step::Stall]
-        } else {
-            json(200, &text(id, "hi"))
+fn a_stuck_call_is_let_go_by_its_client_or_its_time_and_the_server_is_told() {
+    for is_cancelled in [true, false] {
+        let server = serving(|request, id| {
+            let is_stuck = request.json()["params"]["name"] == "stuck";
+            if is_stuck { vec![stream_head(), Step::Stall] } else { json(200, &text(id, "hi")) }
+        });
+        let place = place();
+        place.policy(if is_cancelled { "" } else { "[mcp.s]\ntimeout = 1\n" });
+        let mut client = started(&place, &server);
+        client.write(hello() + &call(1, "stuck"));
+        client.line();
+        until("it comes", || methods(&server).contains(&"tools/call".to_owned()));
+        if is_cancelled {
+            client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}\n");
         }
-    });
-    let place = place();
-    let mut client = started(&place, &server);
-    client.write(hello() + &call(1, "stuck"));
-    client.line();
-    until("it comes", || methods(&server).contains(&"tools/call".to_owned()));
-    client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}\n");
-    client.write(call(2, "a"));
-    assert_eq!(client.record()["id"], 2);
-    assert!(methods(&server).contains(&"notifications/cancelled".to_owned()));
-    client.kill();
+        client.write(call(2, "a"));
+        assert_eq!(client.record()["id"], 2);
+        if !is_cancelled {
+            let late = client.record();
+            let said = late["result"]["content"][0]["text"].as_str().unwrap_or_default();
+            assert!(late["id"] == 1 && said.starts_with("E_TIMEOUT") && said.contains("timeout in [mcp.s]"), "{late}");
+        }
+        until("the server is told", || methods(&server).contains(&"notifications/cancelled".to_owned()));
+        client.kill();
+    }
 }
 
-#[test]
-fn a_call_has_the_time_that_the_policy_gives_it() {
-    let place = place();
-    place.policy("[mcp.s]\ntimeout = 1\n");
-    let server = serving(|request, id| {
-        if request.json()["params"]["name"] == "stuck" {
-            vec![stream_head(), Step::Stall]
-        } else {
-            json(200, &text(id, "hi"))
-        }
-    });
-    let mut client = started(&place, &server);
-    client.write(hello() + &call(1, "stuck") + &call(2, "a"));
-    client.line();
-    assert_eq!(client.record()["id"], 2);
-    let late = client.record();
-    let said = late["result"]["content"][0]["text"].as_str().unwrap_or_default();
-    assert!(late["id"] == 1 && said.starts_with("E_TIMEOUT") && said.contains("timeout in [mcp.s]"), "{late}");
-    until("it comes", || methods(&server).contains(&"notifications/cancelled".to_owned()));
-    client.finish().success();
-}
-
-#[test]
-fn a_message_that_is_too_long_is_refused() {
-    let mebibyte = vec![b'x'; 1 << 20];
-    let stream = mebibyte.clone();
-    let error = failure(move |_, _| {
-        let long = std::iter::repeat_n(chunk(&stream), 100);
-        [stream_head(), chunk(b"data: \"")].into_iter().chain(long).collect()
-    });
-    assert_eq!(error["code"], "E_SERVER", "{error}");
-    let error = failure(move |_, _| {
-        let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
-        std::iter::once(Step::Bytes(head)).chain(std::iter::repeat_n(chunk(&mebibyte), 100)).collect()
-    });
-    assert!(error["message"].as_str().unwrap().contains("64 MiB"), "{error}");
+/// A piece of a body, and so many of another after it.
+fn long(head: Step, first: &[u8]) -> Reply {
+    let mebibyte = chunk(&vec![b'x'; 1 << 20]);
+    [head, chunk(first)].into_iter().chain(std::iter::repeat_n(mebibyte, 100)).collect()
 }
 
 #[test]
 fn invalid_response_fails_its_request() {
-    let code = |error: &Value| error["code"].as_str().unwrap_or_default().to_owned();
-    let error = failure(|_, _| reply(200, "text/html", "", b"<html>"));
-    assert_eq!(code(&error), "E_SERVER");
-    assert!(error["message"].as_str().unwrap().contains("text/html"), "{error}");
-    for (status, expected) in
-        [(403, "E_FORBIDDEN"), (405, "E_NOT_FOUND"), (418, "E_VALIDATION"), (429, "E_RATE_LIMITED"), (503, "E_SERVER")]
-    {
-        let error = failure(move |_, _| reply(status, "text/plain", "", b"not\nnow"));
-        assert_eq!(code(&error), expected, "{error}");
-        assert!(error["message"].as_str().unwrap().ends_with(": not now"), "{error}");
-    }
-    for body in [&b"{\"jsonrpc\""[..], b"null!", b"[]", b"{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}", b"\xff"] {
-        assert_eq!(code(&failure(move |_, _| reply(200, "application/json", "", body))), "E_SERVER");
+    let plain = |status: u16| reply(status, "text/plain", "", b"not\nnow");
+    let body = |text: &[u8]| reply(200, "application/json", "", text);
+    let broken = |sent: &str| vec![stream_head(), chunk(sent.as_bytes()), Step::Close];
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let login = "WWW-Authenticate: Bearer resource_metadata=\"http://127.0.0.1/x\"\r\n";
+    let login = reply(401, "application/json", login, b"{\"error\":\"invalid_token\"}");
+    let steps: &[&str] = &[
+        "--header-file",
+        "mcp-remote-client http://127.0.0.1:",
+        "cp-mcp proxy --server s",
+        "MCP_REMOTE_CONFIG_DIR",
+        "[mcp.s]",
+    ];
+    for (answer, code, words) in [
+        (reply(200, "text/html", "", b"<html>"), "E_SERVER", &["text/html"][..]),
+        (plain(403), "E_FORBIDDEN", &[": not now"]),
+        (plain(404), "E_NOT_FOUND", &["start cp-mcp connect again"]),
+        (plain(405), "E_NOT_FOUND", &[": not now"]),
+        (plain(418), "E_VALIDATION", &[": not now"]),
+        (plain(429), "E_RATE_LIMITED", &[": not now"]),
+        (plain(503), "E_SERVER", &[": not now"]),
+        (body(b"{\"jsonrpc\""), "E_SERVER", &[]),
+        (body(b"null!"), "E_SERVER", &[]),
+        (body(b"[]"), "E_SERVER", &[]),
+        (body(b"{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}"), "E_SERVER", &[]),
+        (body(b"\xff"), "E_SERVER", &[]),
+        (broken("data: {\"jsonrpc\"\n"), "E_NETWORK", &["\"retryable\":true"]),
+        (broken("id: e1\nretry: 10\ndata:\n\nid: e2\ndata: {\"json"), "E_NETWORK", &["\"retryable\":true"]),
+        (long(stream_head(), b"data: \""), "E_SERVER", &[]),
+        (long(Step::Bytes(head), b"x"), "E_SERVER", &["64 MiB"]),
+        (login, "E_AUTH", steps),
+    ] {
+        let error = failure(move |_, _| answer.clone());
+        assert_eq!(error["code"], code, "{error}");
+        assert!(words.iter().all(|words| error.to_string().contains(words)), "{words:?}: {error}");
     }
     // An error of the protocol stays the server's own.
     let server =
         serving(|_, _| json(400, &json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "bad"}})));
-    let place = place();
-    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    let outcome = fed(&place(), &server, &(hello() + &call(1, "a"))).success();
     assert_eq!(answers(&outcome)["1"]["error"], json!({"code": -32602, "message": "bad"}));
 }
 
@@ -317,23 +298,6 @@ fn redirect_is_not_followed_and_its_target_is_named() {
         assert!(error["details"]["hint"].as_str().unwrap().ends_with(&to), "{error}");
     }
     assert!(other.requests().is_empty());
-}
-
-#[test]
-fn required_login_is_an_error_with_hint() {
-    let asks = "WWW-Authenticate: Bearer resource_metadata=\"http://127.0.0.1/x\"\r\n";
-    let error = failure(move |_, _| reply(401, "application/json", asks, b"{\"error\":\"invalid_token\"}"));
-    let hint = error["details"]["hint"].as_str().unwrap();
-    assert_eq!(error["code"], "E_AUTH", "{error}");
-    for part in [
-        "--header-file",
-        "mcp-remote-client http://127.0.0.1:",
-        "cp-mcp proxy --server s",
-        "MCP_REMOTE_CONFIG_DIR",
-        "[mcp.s]",
-    ] {
-        assert!(hint.contains(part), "{hint}");
-    }
 }
 
 #[test]

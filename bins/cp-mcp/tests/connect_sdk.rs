@@ -7,7 +7,7 @@ use std::time::Duration;
 use cp_testkit::{Background, Place, counterpart, packages, required, until};
 use serde_json::{Value, json};
 
-use crate::libraries;
+use crate::session::{Era, Session};
 
 /// A server of an SDK, on a port of its own.
 struct Sdk {
@@ -47,74 +47,30 @@ fn typescript(place: &Place, mode: &str) -> Option<Sdk> {
     Sdk::start(place, "node", "sdk.cjs", &[mode])
 }
 
-/// A client that waits for each answer.
-struct Client {
-    program: Background,
-    next: u64,
-    /// What came beside answers.
-    others: Vec<Value>,
+fn connect(place: &Place, url: &str) -> Session {
+    let program = place.subject().args(["connect", "--server", "s", url]).limit(Duration::from_mins(3));
+    Session::of(program, Era::Handshake, json!({"elicitation": {}}))
 }
 
-impl Client {
-    fn of(program: Background) -> Self {
-        let mut client = Self { program, next: 1, others: Vec::new() };
-        let (party, capabilities) = (json!({"name": "t", "version": "1"}), json!({"elicitation": {}}));
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": party});
-        assert!(client.ask("initialize", params)["result"]["serverInfo"].is_object());
-        client.program.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        client
-    }
-
-    fn connect(place: &Place, url: &str) -> Self {
-        Self::of(place.subject().args(["connect", "--server", "s", url]).limit(Duration::from_mins(3)).start())
-    }
-
-    fn send(&mut self, method: &str, params: Value) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        self.program.write(format!("{line}\n"));
-        id
-    }
-
-    fn answer(&mut self, id: u64) -> Value {
-        loop {
-            let message = self.program.record();
-            if message["id"] == id && message.get("method").is_none() {
-                return message;
-            }
-            if message["method"] == "elicitation/create" {
-                let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {"action": "accept", "content": {"word": "yes"}}});
-                self.program.write(format!("{answer}\n"));
-            }
-            self.others.push(message);
+/// The text of what a tool answers, where questions are answered with yes.
+fn call(client: &mut Session, tool: &str, arguments: &Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 7}});
+    let id = client.send("tools/call", params);
+    loop {
+        let message = client.read();
+        if message["id"] == id && message.get("method").is_none() {
+            return message["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{message}")).to_owned();
         }
+        if message["method"] == "elicitation/create" {
+            let result = json!({"action": "accept", "content": {"word": "yes"}});
+            client.write(&json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
+        }
+        client.others.push(message);
     }
+}
 
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send(method, params);
-        self.answer(id)
-    }
-
-    /// The text of what a tool answers.
-    fn call(&mut self, tool: &str, arguments: &Value) -> String {
-        let answer =
-            self.ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 7}}));
-        answer["result"]["content"][0]["text"]
-            .as_str()
-            .unwrap_or_else(|| panic!("{answer}\n{:?}", self.program))
-            .to_owned()
-    }
-
-    fn names(&mut self) -> Vec<String> {
-        let page = self.ask("tools/list", json!({}));
-        let tools = page["result"]["tools"].as_array().unwrap_or_else(|| panic!("{page}"));
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
-    }
-
-    fn heard(&self, method: &str) -> usize {
-        self.others.iter().filter(|message| message["method"] == method).count()
-    }
+fn heard(client: &Session, method: &str) -> usize {
+    client.others.iter().filter(|message| message["method"] == method).count()
 }
 
 #[test]
@@ -122,16 +78,16 @@ fn the_python_sdk_is_listed_and_called() {
     for mode in ["stream", "json", "stateless"] {
         let place = Place::of("cp-mcp");
         let Some(server) = python(&place, mode) else { return };
-        let mut client = Client::connect(&place, &server.url());
-        assert_eq!(client.names(), ["add", "slow", "ask"]);
-        assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
-        assert_eq!(client.call("slow", &json!({"steps": 3})), "done");
-        assert_eq!(client.heard("notifications/progress"), if mode == "json" { 0 } else { 3 }, "{mode}");
+        let mut client = connect(&place, &server.url());
+        assert_eq!(client.tools(), ["add", "slow", "ask"]);
+        assert_eq!(call(&mut client, "add", &json!({"a": 2, "b": 3})), "5");
+        assert_eq!(call(&mut client, "slow", &json!({"steps": 3})), "done");
+        assert_eq!(heard(&client, "notifications/progress"), if mode == "json" { 0 } else { 3 }, "{mode}");
         if mode == "stream" {
-            assert!(client.call("ask", &json!({})).starts_with("accept: "));
-            assert_eq!(client.heard("elicitation/create"), 1);
+            assert!(call(&mut client, "ask", &json!({})).starts_with("accept: "));
+            assert_eq!(heard(&client, "elicitation/create"), 1);
         }
-        client.program.finish().success();
+        client.leave().success();
         server.process.kill();
     }
 }
@@ -141,10 +97,10 @@ fn the_typescript_sdk_is_listed_and_called() {
     for mode in ["stream", "json"] {
         let place = Place::of("cp-mcp");
         let Some(server) = typescript(&place, mode) else { return };
-        let mut client = Client::connect(&place, &server.url());
-        assert_eq!(client.names(), ["echo"]);
-        assert_eq!(client.call("echo", &json!({"message": "a\u{2028}ä\n\"b\""})), "a\u{2028}ä\n\"b\"");
-        client.program.finish().success();
+        let mut client = connect(&place, &server.url());
+        assert_eq!(client.tools(), ["echo"]);
+        assert_eq!(call(&mut client, "echo", &json!({"message": "a\u{2028}ä\n\"b\""})), "a\u{2028}ä\n\"b\"");
+        client.leave().success();
         server.process.kill();
     }
 }
@@ -155,11 +111,11 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     let place = Place::of("cp-mcp");
     let (Some(server), Some(bridge)) = (typescript(&place, "login"), counterpart("mcp-remote")) else { return };
     let (url, kept) = (server.url(), place.work.directory("login"));
-    let mut refused = Client { program: place.subject().args(["connect", &url]).start(), next: 1, others: Vec::new() };
+    let mut refused = Session::silent(&place, &["connect", &url]);
     let answer = refused.ask("tools/list", json!({}));
     assert_eq!(answer["error"]["data"]["code"], "E_AUTH", "{answer}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("cp-mcp proxy --server 127-0-0-1"), "{answer}");
-    refused.program.finish().success();
+    refused.leave().success();
     // Nothing is logged in yet, and no browser can be opened.
     let login =
         place.program("sh").args(["-c", "exec \"$0\" \"$1\" 2>log"]).arg(bridge.with_file_name("mcp-remote-client"));
@@ -185,10 +141,10 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     ));
     let proxy = place.subject().args(["proxy", "--server", "s", "--"]).arg(bridge.canonicalize().unwrap()).arg(&url);
     let proxy = proxy.env("MCP_REMOTE_CONFIG_DIR", kept.to_str().unwrap()).limit(Duration::from_mins(3));
-    let mut client = Client::of(proxy.start());
-    assert_eq!(client.names(), ["echo"]);
-    assert_eq!(client.call("echo", &json!({"message": "hi"})), "hi");
-    client.program.kill();
+    let mut client = Session::of(proxy, Era::Handshake, json!({}));
+    assert_eq!(client.tools(), ["echo"]);
+    assert_eq!(call(&mut client, "echo", &json!({"message": "hi"})), "hi");
+    client.process.kill();
     server.process.kill();
 }
 
@@ -212,19 +168,4 @@ fn run_reaches_remote_server_through_cp_mcp() {
     assert!(lines.contains("\"mcp.call\"") && lines.contains(&server.url()), "{lines}");
     assert!(run("https://mcp.invalid/mcp").stdout.contains("mcp.invalid"), "another is refused, and says so");
     server.process.kill();
-}
-
-#[test]
-fn the_official_libraries_reach_a_server_far_away() {
-    let place = Place::of("cp-mcp");
-    let Some(server) = python(&place, "stream") else { return };
-    for (library, era) in libraries::all() {
-        let mut client =
-            libraries::Client::new(&place, library, era, None, &["connect", "--server", "s", &server.url()]);
-        let listed = client.step(&json!({"do": "tools"}))["result"]["tools"].clone();
-        assert!(listed.as_array().unwrap().iter().any(|tool| tool["name"] == "add"), "{library:?} {era:?}: {listed}");
-        let told = client.call("add", json!({"a": 2, "b": 3}));
-        assert_eq!(libraries::text(&told), "5", "{library:?} {era:?}: {told}");
-        client.end();
-    }
 }

@@ -10,6 +10,7 @@ mod mixed;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -17,27 +18,26 @@ use std::thread::JoinHandle;
 use cp_testkit::{Background, Place, until};
 use serde_json::{Value, json};
 
+use crate::session::is_running;
+
 /// What everybody may run here: `sleep`, as the call that takes long.
 const POLICY: &str = "[exec]\nallowed_commands = [\"sleep\", \"true\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
 
 /// A server with a client that keeps no promises.
 struct Serve {
-    _place: Place,
+    place: Rc<Place>,
     child: Background,
     answers: Vec<Value>,
 }
 
 impl Serve {
-    fn new() -> Self {
-        Self::with_policy(POLICY)
-    }
-
-    fn with_policy(policy: &str) -> Self {
-        let place = Place::of("cp-mcp");
+    /// Under this policy, before a handshake.
+    fn new(policy: &str) -> Self {
+        let place = Rc::new(Place::of("cp-mcp"));
         place.policy(policy);
         place.work.write("small", "text\n");
         let child = place.subject().arg("serve").start();
-        Self { _place: place, child, answers: Vec::new() }
+        Self { place, child, answers: Vec::new() }
     }
 
     /// After a handshake of the older era.
@@ -47,7 +47,7 @@ impl Serve {
 
     /// The same under a policy of its own.
     fn under(policy: &str) -> Self {
-        let mut serve = Self::with_policy(policy);
+        let mut serve = Self::new(policy);
         serve.write(&greeting(json!("hello")));
         serve.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         assert_eq!(serve.answer_to(&json!("hello"))["result"]["serverInfo"]["name"], "cp-mcp");
@@ -129,16 +129,9 @@ impl Serve {
         f64::from(of("VmHWM:") - of("RssFile:").min(of("VmHWM:"))) / 1024.0
     }
 
-    /// Whether a command with this word in its arguments runs anywhere.
-    fn runs(marker: &str) -> bool {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let mut lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        lines.any(|line| line.starts_with(b"sleep\0") && line.ends_with(format!("{marker}\0").as_bytes()))
-    }
-
     #[track_caller]
     fn wait_until_runs(marker: &str, does: bool) {
-        until(&format!("`sleep {marker}` runs: {does}"), || Self::runs(marker) == does);
+        until(&format!("`sleep {marker}` runs: {does}"), || is_running(&["sleep", marker]) == does);
     }
 }
 

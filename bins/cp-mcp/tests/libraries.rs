@@ -7,22 +7,24 @@ use std::time::Duration;
 use cp_testkit::{Background, Place, Program, counterpart, packages, repository, required, until};
 use serde_json::{Value, json};
 
+use crate::session::is_running;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Library {
+enum Library {
     Python,
     TypeScript,
     Rust,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era {
+enum Era {
     /// It looks for the version without a handshake first.
     Auto,
     Legacy,
 }
 
 /// All of them in both eras.
-pub(crate) fn all() -> impl Iterator<Item = (Library, Era)> {
+fn all() -> impl Iterator<Item = (Library, Era)> {
     let libraries =
         [Library::Python, Library::TypeScript, Library::Rust].into_iter().filter(|library| library.is_there());
     libraries.flat_map(|library| [(library, Era::Auto), (library, Era::Legacy)])
@@ -74,46 +76,43 @@ fn rust_client() -> Option<&'static Path> {
 }
 
 /// A client that follows a list of steps.
-pub(crate) struct Client(Background);
+struct Client(Background);
 
 impl Client {
     /// Connects it with a server; `answer` is its person's, who can be asked only where there is one.
-    pub(crate) fn new(place: &Place, library: Library, era: Era, answer: Option<&str>, command: &[&str]) -> Self {
+    fn new(place: &Place, library: Library, era: Era, answer: Option<&str>) -> Self {
         let era = if era == Era::Auto { "auto" } else { "legacy" };
-        let mut words = vec![json!(cp_testkit::program("cp-mcp"))];
-        words.extend(command.iter().map(|word| json!(word)));
-        let how = json!({"era": era, "answer": answer, "command": words});
+        let how = json!({"era": era, "answer": answer, "command": [cp_testkit::program("cp-mcp"), "serve"]});
         let mut client = Self(library.program(place).arg(how.to_string()).limit(Duration::from_mins(3)).start());
         let hello = client.0.record();
-        // Over HTTP there is the era with a handshake alone.
-        let version = if era == "auto" && command[0] != "connect" { "2026-07-28" } else { "2025-11-25" };
+        let version = if era == "auto" { "2026-07-28" } else { "2025-11-25" };
         assert_eq!(hello["protocol"], version, "{library:?}: {hello}");
         client
     }
 
     #[track_caller]
-    pub(crate) fn step(&mut self, step: &Value) -> Value {
+    fn step(&mut self, step: &Value) -> Value {
         self.0.write(format!("{step}\n"));
         self.0.record()
     }
 
     /// The result of a call.
     #[track_caller]
-    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let told = self.step(&json!({"do": "call", "name": tool, "arguments": arguments}));
         assert!(told.get("result").is_some(), "{tool}: {told}");
         told
     }
 
     #[track_caller]
-    pub(crate) fn end(self) {
+    fn end(self) {
         let ended = self.0.finish();
         assert_eq!(ended.status, 0, "{ended:?}");
     }
 }
 
 /// The text of a result.
-pub(crate) fn text(told: &Value) -> String {
+fn text(told: &Value) -> String {
     let content = told["result"]["content"].as_array().into_iter().flatten();
     content.filter_map(|part| part["text"].as_str()).collect()
 }
@@ -140,7 +139,7 @@ fn governed() -> Place {
 fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who_asked() {
     for (library, era) in all() {
         let place = governed();
-        let mut client = Client::new(&place, library, era, None, &["serve"]);
+        let mut client = Client::new(&place, library, era, None);
         let listed = client.step(&json!({"do": "tools"}))["result"]["tools"].clone();
         let read_only = |tool: &Value| tool["annotations"]["readOnlyHint"] == true;
         let tools = listed.as_array().unwrap();
@@ -187,13 +186,9 @@ fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who
 fn a_call_that_is_cancelled_is_gone_with_all_that_it_started() {
     for (library, era) in all() {
         let place = governed();
-        let mut client = Client::new(&place, library, era, None, &["serve"]);
+        let mut client = Client::new(&place, library, era, None);
         let marker = format!("601.{}{}", library as u8, era as u8);
-        let runs = || {
-            let processes = std::fs::read_dir("/proc").unwrap().flatten();
-            let mut lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-            lines.any(|line| line == format!("sleep\0{marker}\0").into_bytes())
-        };
+        let runs = || is_running(&["sleep", &marker]);
         let call = json!({"argv": ["sleep", marker]});
         // The client goes away from the call when this file is there.
         let path = place.root.join("away");
@@ -216,7 +211,7 @@ fn approved_call_runs_only_after_approval() {
     for (library, era) in all() {
         for (answer, runs) in [(Some("accept"), true), (Some("decline"), false), (None, false)] {
             let place = governed();
-            let mut client = Client::new(&place, library, era, answer, &["serve"]);
+            let mut client = Client::new(&place, library, era, answer);
             let told = client.call("cp_run", json!({"argv": ["touch", "made"]}));
             let shown = format!("{library:?} {era:?} {answer:?}: {told}");
             assert_eq!(place.work.join("made").exists(), runs, "{shown}");

@@ -1,6 +1,6 @@
 //! `cp-mcp proxy`: a server of our own making, behind the gate.
 
-use cp_testkit::Place;
+use cp_testkit::{Place, counterpart};
 use serde_json::{Value, json};
 
 use crate::session::{Session, approve, entries, id_in};
@@ -37,6 +37,20 @@ pub(crate) fn lists(place: &Place, tools: &Value) {
     place.work.write("tools.json", json!({"first": {"tools": tools}}).to_string());
 }
 
+/// A place with a server that has these tools; `None` where there is no Python.
+pub(crate) fn serving(calls: &str, tools: &Value) -> Option<(Place, String)> {
+    counterpart("python3")?;
+    let place = Place::of("cp-mcp");
+    lists(&place, tools);
+    let server = server(&place, calls);
+    Some((place, server))
+}
+
+/// The same with the tool `look`.
+pub(crate) fn looking(calls: &str) -> Option<(Place, String)> {
+    serving(calls, &json!([tool("look")]))
+}
+
 pub(crate) fn tool(name: &str) -> Value {
     json!({"name": name, "description": format!("does {name}"), "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false}})
 }
@@ -48,10 +62,7 @@ pub(crate) fn open(place: &Place, server: &str) -> Session {
 
 #[test]
 fn call_is_recorded_before_it_is_sent() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    return name") else { return };
     let mut session = open(&place, &server);
     assert_eq!(session.call("look", json!({"n": 12_345_678_901_234_567_890_u64})), ("look".to_owned(), false));
     assert_eq!(session.tools(), ["look"]);
@@ -74,10 +85,9 @@ fn call_is_recorded_before_it_is_sent() {
 
 #[test]
 fn request_without_session_passes() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return params['_meta']['io.modelcontextprotocol/protocolVersion']");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    return params['_meta']['io.modelcontextprotocol/protocolVersion']") else {
+        return;
+    };
     let mut session = Session::silent(&place, &["proxy", "--", &server]);
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": {"name": "modern", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": {}});
     let answer = session.ask("tools/call", json!({"name": "look", "_meta": meta}));
@@ -113,10 +123,11 @@ fn only_tools_of_policy_are_offered_and_called() {
 
 #[test]
 fn invalid_arguments_are_refused() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
-    lists(&place, &json!([tool("look"), {"name": "odd", "inputSchema": {"type": "strange"}}]));
+    let Some((place, server)) =
+        serving("    return name", &json!([tool("look"), {"name": "odd", "inputSchema": {"type": "strange"}}]))
+    else {
+        return;
+    };
     let mut session = open(&place, &server);
     for wrong in [json!({"n": "x"}), json!({"m": 1}), json!([1])] {
         let (text, is_error) = session.call("look", wrong);
@@ -130,10 +141,7 @@ fn invalid_arguments_are_refused() {
 
 #[test]
 fn ambiguous_message_is_not_passed_on() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    return name") else { return };
     let mut session = open(&place, &server);
     session.tools();
     for line in [
@@ -158,11 +166,8 @@ fn ambiguous_message_is_not_passed_on() {
 
 #[test]
 fn approved_call_passes_once() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
     let drop = json!({"name": "drop", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": true}});
-    lists(&place, &json!([tool("look"), drop]));
+    let Some((place, server)) = serving("    return name", &json!([tool("look"), drop])) else { return };
     let mut session = open(&place, &server);
     assert!(!session.call("look", json!({})).1);
     let (text, is_error) = session.call("drop", json!({"a": 1}));
@@ -184,13 +189,11 @@ fn approved_call_passes_once() {
 
 #[test]
 fn continuation_of_approved_call_needs_no_approval() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(
-        &place,
+    let Some((place, server)) = looking(
         "    return 'done' if 'requestState' in params else {'resultType': 'input_required', 'requestState': 's1', 'inputRequests': {}}",
-    );
-    lists(&place, &json!([tool("look")]));
+    ) else {
+        return;
+    };
     place.policy("[mcp.scripted]\napprove = true\n");
     let mut session = open(&place, &server);
     let (text, _) = session.call("look", json!({}));
@@ -206,10 +209,7 @@ fn continuation_of_approved_call_needs_no_approval() {
 
 #[test]
 fn changed_tool_is_refused_until_approved() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
-    lists(&place, &json!([tool("look"), tool("stay")]));
+    let Some((place, server)) = serving("    return name", &json!([tool("look"), tool("stay")])) else { return };
     let mut session = open(&place, &server);
     assert_eq!(session.tools(), ["look", "stay"]);
     let mut changed = tool("look");
@@ -240,11 +240,8 @@ fn changed_tool_is_refused_until_approved() {
 
 #[test]
 fn changed_list_is_read_before_next_call() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
     let calls = "    say({'jsonrpc': '2.0', 'method': 'notifications/tools/list_changed'}); return name";
-    let server = server(&place, calls);
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking(calls) else { return };
     let mut session = open(&place, &server);
     assert!(!session.call("look", json!({})).1);
     let mut changed = tool("look");
@@ -257,17 +254,14 @@ fn changed_list_is_read_before_next_call() {
 
 #[test]
 fn secrets_in_results_are_redacted() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
     let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
     let calls = format!(
         "    say({{'jsonrpc': '2.0', 'method': 'notifications/message', 'params': {{'level': 'info', 'data': '{key}'}}}})
     return {{'content': [{{'type': 'text', 'text': 'see {key}'}}], 'structuredContent': {{'deep': [{{'x': '{key}'}}]}}, 'n': 12345678901234567890123}}"
     );
-    let server = server(&place, &calls);
     let mut look = tool("look");
     look["description"] = format!("give it {key}").into();
-    lists(&place, &json!([look]));
+    let Some((place, server)) = serving(&calls, &json!([look])) else { return };
     let mut session = open(&place, &server);
     let listed = session.ask("tools/list", json!({}));
     assert_eq!(listed["result"]["tools"][0]["description"], "give it [REDACTED:github_token]");
@@ -282,13 +276,11 @@ fn secrets_in_results_are_redacted() {
 
 #[test]
 fn crashed_server_fails_its_call_with_reason_and_later_ones_with_cure() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(
-        &place,
+    let Some((place, server)) = looking(
         "    if (arguments or {}).get('n') == 7: print('out of cheese', file=sys.stderr); os._exit(3)\n    return os.getpid()",
-    );
-    lists(&place, &json!([tool("look")]));
+    ) else {
+        return;
+    };
     let mut session = open(&place, &server);
     assert!(!session.call("look", json!({})).1);
     let (text, is_error) = session.call("look", json!({"n": 7}));
@@ -332,12 +324,9 @@ fn server_that_cannot_start_has_reason_and_hint() {
 
 #[test]
 fn sampling_passes_only_if_policy_allows() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
     let calls = "    say({'jsonrpc': '2.0', 'id': 's1', 'method': 'sampling/createMessage', 'params': {}})
     return json.loads(sys.stdin.readline()).get('error', {}).get('message', 'was answered')";
-    let server = server(&place, calls);
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking(calls) else { return };
     let mut session = open(&place, &server);
     assert!(session.call("look", json!({})).0.contains("sampling = true in [mcp.scripted]"));
     place.policy("[mcp.scripted]\nsampling = true\n");
@@ -351,10 +340,7 @@ fn sampling_passes_only_if_policy_allows() {
 
 #[test]
 fn pending_requests_are_answered_after_client_disconnects() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    time.sleep(0.3); return name");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    time.sleep(0.3); return name") else { return };
     let line = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"look"}}"#;
     let ran = place.feed(&["proxy", "--", &server], format!("{line}\n"));
     assert_eq!(ran.status, 0, "{ran:?}");
@@ -363,10 +349,10 @@ fn pending_requests_are_answered_after_client_disconnects() {
 
 #[test]
 fn call_ends_at_policy_timeout_and_others_continue() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    if (arguments or {}).get('n') == 9: time.sleep(1)\n    return name");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    if (arguments or {}).get('n') == 9: time.sleep(1)\n    return name")
+    else {
+        return;
+    };
     place.policy("[mcp.scripted]\ntimeout = 0.3\n");
     let mut session = open(&place, &server);
     let (text, is_error) = session.call("look", json!({"n": 9}));
@@ -381,13 +367,12 @@ fn call_ends_at_policy_timeout_and_others_continue() {
 
 #[test]
 fn server_starts_programs_of_policy_in_its_sandbox() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
     let calls = "    import subprocess
     ran = subprocess.run(['sh', '-c', arguments['line']], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return '%d %s' % (ran.returncode, ran.stdout.decode())";
-    let server = server(&place, calls);
-    lists(&place, &json!([{"name": "run", "inputSchema": {"type": "object"}}]));
+    let Some((place, server)) = serving(calls, &json!([{"name": "run", "inputSchema": {"type": "object"}}])) else {
+        return;
+    };
     place.root.directory("aside");
     place.policy("[exec]\nallowed_commands = [\"sh\", \"sed\", \"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     let mut session = open(&place, &server);

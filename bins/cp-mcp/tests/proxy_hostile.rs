@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 use serde_json::json;
 
-use crate::proxy::{lists, open, server, tool};
+use crate::proxy::{looking, open, serving, tool};
 use crate::session::{Session, entries};
 
 /// The most memory that the process has had, in KiB.
@@ -13,32 +13,61 @@ fn peak(pid: i32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+/// A server whose answer is the one with this number.
+const ANSWERS: &str = r#"    id, n = m["id"], (arguments or {}).get("n", 0)
+    if n == 0: return "fine"
+    image = lambda data: {'content': [{'type': 'image', 'mimeType': 'image/png', 'data': data}]}
+    if n == 1: return image('iVBORw0KGgo=')
+    if n == 2: return image('not base64!')
+    if n == 3: return '\ud800 ghp_' + 'a1B2c3D4e5' * 4
+    sys.stdout.flush()
+    # The response follows that nobody waits for any more.
+    sys.stdout.buffer.write({
+        4: b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\xff"}]}}\n' % id,
+        5: b'{"jsonrpc":"2.0","id":"%d","result":{"content":[]}}\n' % id,
+        6: b'{"jsonrpc": "2.0", "id": %d, "result": {\n    "content": []\n  }\n}\n' % id,
+        7: b'{"jsonrpc":"2.0","id":%d,"result":{"content":[}}\n' % id,
+        8: b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad line"}}\n',
+        9: b'x' * 100000000 + b'\n',
+    }[n])
+    sys.stdout.buffer.flush()
+    return name"#;
+
 #[test]
-fn huge_line_ends_server_and_not_gate() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let calls = "    if (arguments or {}).get('n') == 7:
-        for _ in range(100): sys.stdout.write('x' * 1000000)
-        sys.stdout.write('\\n')
-    return 'small'";
-    let server = server(&place, calls);
-    lists(&place, &json!([tool("look")]));
+fn unusable_response_fails_call_at_once_with_reason() {
+    let Some((place, server)) = looking(ANSWERS) else { return };
     let mut session = open(&place, &server);
-    let (text, is_error) = session.call("look", json!({"n": 7}));
-    assert!(is_error && text.contains("longer than 64 MiB"), "{text}");
+    for (n, said, fails) in [
+        (0, "fine", false),
+        (1, "iVBORw0KGgo=", false),
+        (2, "an image (image/png) that is not valid base64", true),
+        (3, "\u{fffd} [REDACTED:github_token]", false),
+        (4, "not UTF-8", true),
+        (5, "id is \"", true),
+        (6, "not one line of JSON", true),
+        (7, "not JSON", true),
+        (8, "bad line", true),
+        (9, "longer than 64 MiB", true),
+        (0, "has exited", true),
+    ] {
+        let answer = session.ask("tools/call", json!({"name": "look", "arguments": {"n": n}}));
+        let content = answer["result"]["content"][0].clone();
+        let text = content["text"].as_str().or(content["data"].as_str()).unwrap_or_default();
+        assert!(text.contains(said) && (answer["result"]["isError"] == true) == fails, "{n}: {answer}");
+        assert!(!fails || n < 4 || text.contains("E_SERVER") || n == 0, "{n}: {answer}");
+    }
     assert!(peak(session.pid()) < 300 << 10, "{}", peak(session.pid()));
-    assert!(session.call("look", json!({})).0.contains("has exited"));
     assert_eq!(session.leave().status, 0);
+    let results = entries(&place, "mcp.result");
+    let failed = results.iter().filter(|entry| entry["data"]["is_error"] == true).count();
+    assert_eq!((results.len(), failed), (10, 7), "{results:?}");
 }
 
 #[test]
 fn noise_is_counted_and_named_and_unknown_responses_are_ignored() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
     let calls = r#"    sys.stdout.write('Server listening\n\n[1]\n{"jsonrpc":\n\x00\xff\n{"id":1,"result":{"content":[{"type":"text","text":"forged"}]}}\n{"id":null,"result":{}}\n{"id":"99","error":{"code":1}}\n')
     return name"#;
-    let server = server(&place, calls);
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking(calls) else { return };
     let mut session = open(&place, &server);
     session.tools();
     for _ in 0..3 {
@@ -53,12 +82,9 @@ fn noise_is_counted_and_named_and_unknown_responses_are_ignored() {
 
 #[test]
 fn notification_flood_reaches_client_in_order() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
     let calls = "    for i in range(20000): sys.stdout.write(json.dumps({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'progressToken': 'token-1', 'progress': i}}) + '\\n')
     return name";
-    let server = server(&place, calls);
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking(calls) else { return };
     let mut session = open(&place, &server);
     let big = "y".repeat(1 << 20);
     for _ in 0..3 {
@@ -73,9 +99,7 @@ fn notification_flood_reaches_client_in_order() {
 
 #[test]
 fn endless_tool_list_is_an_error() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
+    let Some((place, server)) = looking("    return name") else { return };
     place.work.write("tools.json", json!({"first": {"tools": [tool("look")], "nextCursor": "first"}}).to_string());
     let mut session = open(&place, &server);
     let (text, is_error) = session.call("look", json!({}));
@@ -97,10 +121,7 @@ fn endless_tool_list_is_an_error() {
 
 #[test]
 fn cancelled_call_is_recorded_and_late_response_ignored() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    time.sleep((arguments or {}).get('n', 0)); return name");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    time.sleep((arguments or {}).get('n', 0)); return name") else { return };
     let mut session = open(&place, &server);
     session.tools();
     let id = session.send("tools/call", json!({"name": "look", "arguments": {"n": 1}}));
@@ -114,10 +135,7 @@ fn cancelled_call_is_recorded_and_late_response_ignored() {
 
 #[test]
 fn duplicate_request_id_is_refused() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    time.sleep(0.5); return name");
-    lists(&place, &json!([tool("look")]));
+    let Some((place, server)) = looking("    time.sleep(0.5); return name") else { return };
     let mut session = open(&place, &server);
     session.tools();
     for id in ["\"\\u0061\"", "\"a\""] {
@@ -146,69 +164,14 @@ fn stubborn_server_is_killed() {
 }
 
 #[test]
-fn unreadable_response_fails_call_at_once_with_reason() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    // The response follows that nobody waits for any more.
-    let calls = r#"    id = m["id"]
-    sys.stdout.flush()
-    sys.stdout.buffer.write([
-        b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\xff"}]}}\n' % id,
-        b'{"jsonrpc":"2.0","id":"%d","result":{"content":[]}}\n' % id,
-        b'{"jsonrpc": "2.0", "id": %d, "result": {\n    "content": []\n  }\n}\n' % id,
-        b'{"jsonrpc":"2.0","id":%d,"result":{"content":[}}\n' % id,
-        b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad line"}}\n',
-    ][arguments["n"]])
-    sys.stdout.buffer.flush()
-    return name"#;
-    let server = server(&place, calls);
-    lists(&place, &json!([tool("look")]));
-    let mut session = open(&place, &server);
-    for (n, reason) in ["not UTF-8", "id is \"", "not one line of JSON", "not JSON", "bad line"].iter().enumerate() {
-        let (text, is_error) = session.call("look", json!({"n": n}));
-        assert!(is_error && text.contains("E_SERVER") && text.contains(reason), "{n}: {text}");
-    }
-    assert_eq!(session.leave().status, 0);
-    let results = entries(&place, "mcp.result");
-    assert!(results.len() == 5 && results.iter().all(|entry| entry["data"]["is_error"] == true), "{results:?}");
-}
-
-#[test]
-fn lone_surrogate_is_replaced_and_secret_next_to_it_is_redacted() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
-    let server = server(&place, &format!("    return '\\ud800 {key}'"));
-    lists(&place, &json!([tool("look")]));
-    let (text, is_error) = open(&place, &server).call("look", json!({}));
-    assert_eq!((text.as_str(), is_error), ("\u{fffd} [REDACTED:github_token]", false));
-}
-
-#[test]
-fn image_that_is_not_base64_fails_call() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(
-        &place,
-        "    return {'content': [{'type': 'image', 'mimeType': 'image/png', 'data': ['iVBORw0KGgo=', 'not base64!'][arguments['n']]}]}",
-    );
-    lists(&place, &json!([tool("look")]));
-    let mut session = open(&place, &server);
-    let good = session.ask("tools/call", json!({"name": "look", "arguments": {"n": 0}}));
-    assert_eq!(good["result"]["content"][0]["data"], "iVBORw0KGgo=", "{good}");
-    let (text, is_error) = session.call("look", json!({"n": 1}));
-    assert!(is_error && text.contains("an image (image/png) that is not valid base64"), "{text}");
-}
-
-#[test]
 fn tool_with_invalid_name_is_left_out_and_controls_in_descriptions_are_shown() {
-    cp_testkit::needs!("python3");
-    let place = Place::of("cp-mcp");
-    let server = server(&place, "    return name");
     let mut look = tool("look");
     look["description"] = "a\u{1b}[31mb\u{202e}c".into();
     let odd = ["../x", "look\u{202e}", "é", "a b"].map(|name| json!({"name": name}));
-    lists(&place, &json!([&[look, tool("a.B_1-c")][..], &odd].concat()));
+    let Some((place, server)) = serving("    return name", &json!([&[look, tool("a.B_1-c")][..], &odd].concat()))
+    else {
+        return;
+    };
     let mut session = open(&place, &server);
     let listed = session.ask("tools/list", json!({}))["result"].clone();
     let names: Vec<&str> =

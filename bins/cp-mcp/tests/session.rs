@@ -1,11 +1,22 @@
 //! A client by hand: it writes lines of the protocol and reads what comes back.
 
-use cp_testkit::{Background, Outcome, Place};
+use cp_testkit::{Background, Outcome, Place, Program};
 use serde_json::{Value, json};
 
-/// A client that has made its handshake.
+/// The two eras of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Era {
+    Handshake,
+    Modern,
+}
+
+pub(crate) const ERAS: [Era; 2] = [Era::Handshake, Era::Modern];
+
+/// A client, with the program that it started.
 pub(crate) struct Session {
-    process: Background,
+    pub(crate) process: Background,
+    era: Era,
+    capabilities: Value,
     next: u64,
     /// What came beside the answers.
     pub(crate) others: Vec<Value>,
@@ -15,18 +26,28 @@ impl Session {
     /// Starts `cp-mcp` with these arguments, and makes the handshake.
     #[track_caller]
     pub(crate) fn open(place: &Place, arguments: &[&str]) -> Self {
-        let mut session = Self::silent(place, arguments);
-        let client = json!({"name": "by-hand", "version": "7"});
-        let greeting = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
-        let answer = session.ask("initialize", greeting);
-        assert_eq!(answer["result"]["protocolVersion"], "2025-06-18", "{answer}");
-        session.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        Self::of(place.subject().args(arguments), Era::Handshake, json!({}))
+    }
+
+    /// A client of an era, which can do this, of a program.
+    #[track_caller]
+    pub(crate) fn of(program: Program, era: Era, capabilities: Value) -> Self {
+        let mut session = Self { process: program.start(), era, capabilities, next: 0, others: Vec::new() };
+        if era == Era::Handshake {
+            let client = json!({"name": "by-hand", "version": "7"});
+            let can = session.capabilities.clone();
+            let greeting = json!({"protocolVersion": "2025-06-18", "capabilities": can, "clientInfo": client});
+            let answer = session.ask("initialize", greeting);
+            assert_eq!(answer["result"]["protocolVersion"], "2025-06-18", "{answer}");
+            session.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        }
         session
     }
 
     /// Starts it, and says nothing.
     pub(crate) fn silent(place: &Place, arguments: &[&str]) -> Self {
-        Self { process: place.subject().args(arguments).start(), next: 0, others: Vec::new() }
+        let process = place.subject().args(arguments).start();
+        Self { process, era: Era::Handshake, capabilities: json!({}), next: 0, others: Vec::new() }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -43,12 +64,18 @@ impl Session {
 
     #[track_caller]
     pub(crate) fn read(&mut self) -> Value {
-        serde_json::from_str(&self.process.line()).unwrap()
+        self.process.record()
     }
 
     /// Sends a request, and gives its id.
-    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn send(&mut self, method: &str, mut params: Value) -> u64 {
         self.next += 1;
+        if self.era == Era::Modern {
+            let meta = params.as_object_mut().unwrap().entry("_meta").or_insert_with(|| json!({}));
+            meta["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+            meta["io.modelcontextprotocol/clientInfo"] = json!({"name": "by-hand", "version": "7"});
+            meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
+        }
         self.write(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}));
         self.next
     }
@@ -79,6 +106,20 @@ impl Session {
         (text, answer["result"]["isError"] == true)
     }
 
+    /// Calls a tool: its result.
+    #[track_caller]
+    pub(crate) fn result(&mut self, tool: &str, arguments: Value) -> Value {
+        let line = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+        assert!(line["error"].is_null(), "{line}");
+        line["result"].clone()
+    }
+
+    /// Takes a request back.
+    pub(crate) fn cancel(&mut self, id: u64) {
+        let params = json!({"requestId": id, "reason": "enough"});
+        self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+    }
+
     /// The names of the tools that are offered.
     #[track_caller]
     pub(crate) fn tools(&mut self) -> Vec<String> {
@@ -93,6 +134,21 @@ impl Session {
         self.process.close_stdin();
         self.process.finish()
     }
+
+    /// The same, where each line was the answer to the request before it.
+    #[track_caller]
+    pub(crate) fn end(self) {
+        assert_eq!(self.others, [] as [Value; 0]);
+        let ran = self.leave();
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+    }
+}
+
+/// Whether a command of these words runs anywhere.
+pub(crate) fn is_running(words: &[&str]) -> bool {
+    let line: Vec<u8> = words.iter().flat_map(|word| format!("{word}\0").into_bytes()).collect();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok()).any(|found| found == line)
 }
 
 /// The entries of the ledger with this event.

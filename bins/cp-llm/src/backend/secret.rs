@@ -175,20 +175,6 @@ fn command_output(source: &str, command: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
-
-    #[test]
-    fn key_variable_overrides_file() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b" from-file\n").unwrap();
-        let path = file.path().display().to_string();
-        let in_file = |name: &str| (name == "K_FILE").then(|| path.clone());
-        assert_eq!(key("K", in_file).unwrap().unwrap().reveal(), "from-file");
-        assert_eq!(source_of("K", in_file).unwrap(), "K_FILE");
-        let both = |name: &str| Some(if name == "K" { "direct".to_owned() } else { path.clone() });
-        assert_eq!(key("K", both).unwrap().unwrap().reveal(), "direct");
-        assert!(key("K", |_| None).unwrap().is_none());
-    }
 
     #[test]
     fn key_is_redacted_and_short_word_is_kept() {

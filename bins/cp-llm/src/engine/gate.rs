@@ -171,33 +171,4 @@ mod tests {
         assert_eq!(alone, 5, "17, 8, 4 and 2 may go before one may");
         assert_eq!((allowed(&gate), gate.lock().consecutive), (1, 9));
     }
-
-    #[test]
-    fn pause_is_reported_once_and_holds_all_requests() {
-        let gate = Gate::new(1);
-        let first = enter(&gate);
-        let order = Mutex::new(Vec::new());
-        let note = |line: &str| order.lock().unwrap().push(line.to_owned());
-        std::thread::scope(|scope| {
-            for _ in 0..7 {
-                let (gate, note) = (&gate, &note);
-                scope.spawn(move || {
-                    let _slot = gate.enter(&mut &*note).unwrap();
-                });
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            assert!(first.rate_limited("slow down", |count| (count == 1).then_some(Duration::from_millis(150))));
-            first.rate_limited("the same burst", |_| Some(Duration::ZERO));
-            let since = Instant::now();
-            drop(first);
-            drop(gate.enter(&mut &note).unwrap());
-            assert!(since.elapsed() >= Duration::from_millis(140), "{:?}", since.elapsed());
-        });
-        let order = order.into_inner().unwrap();
-        assert_eq!(
-            order.iter().filter(|line| line.starts_with("slow down; all requests wait 0.1")).count(),
-            1,
-            "{order:?}"
-        );
-    }
 }

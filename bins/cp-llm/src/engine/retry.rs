@@ -90,23 +90,6 @@ mod tests {
         assert_eq!(POLICY.wait(&error, 4, 0.0), None);
     }
 
-    #[test]
-    fn retry_after_is_minimum_and_too_long_gives_up() {
-        let asked = |ms: u64| Error::new(Code::RateLimited, "x").with("retry_after_ms", ms);
-        assert_eq!(POLICY.wait(&asked(2000), 1, 0.0), Some(Duration::from_secs(2)));
-        assert!(POLICY.wait(&asked(2000), 1, 1.0).unwrap() <= Duration::from_millis(2500));
-        assert_eq!(POLICY.wait(&asked(61_000), 1, 0.0), None);
-    }
-
-    #[test]
-    fn caller_errors_are_not_retried() {
-        for code in [Code::Validation, Code::Auth, Code::Forbidden, Code::NotFound, Code::Conflict, Code::Interrupted] {
-            assert_eq!(POLICY.wait(&Error::new(code, "x"), 1, 0.0), None, "{code}");
-        }
-        let answered = |status: u16| POLICY.wait(&Error::new(Code::Server, "x").with("status", status), 1, 0.0);
-        assert_eq!((answered(501), answered(500)), (None, Some(Duration::ZERO)));
-    }
-
     proptest! {
         #[test]
         fn any_retry_after_waits_at_least_own_delay_and_at_most_limit(

@@ -120,29 +120,3 @@ pub(super) fn members(params: Option<&RawValue>) -> Result<Map<String, Value>, F
     let read = |params: &RawValue| serde_json::from_str(params.get());
     params.map_or_else(|| Ok(Map::new()), read).map_err(|e| Failure::new(INVALID_PARAMS, format!("params: {e}")))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(meta: &Value) -> Result<Option<Client>, Failure> {
-        let Value::Object(params) = json!({ "_meta": meta }) else { panic!() };
-        Client::of(&params, false)
-    }
-
-    #[test]
-    fn client_is_read_from_metadata_or_handshake() {
-        assert_eq!(of(&json!({"progressToken": 1})).unwrap(), None);
-        let meta =
-            |version: &str, capabilities: Value| json!({Meta::VERSION: version, Meta::CAPABILITIES: capabilities});
-        let client = of(&meta(MODERN, json!({"elicitation": {"form": {}}}))).unwrap().unwrap();
-        assert!(client.is_modern() && client.asks && client.party.name.is_empty());
-        assert!(!of(&meta(MODERN, json!({"elicitation": {"url": {}}}))).unwrap().unwrap().asks);
-        let old = of(&meta("2099-01-01", json!({}))).unwrap_err();
-        assert_eq!((old.code, old.versions()), (UNSUPPORTED_VERSION, Some(vec![MODERN])));
-        assert_eq!(of(&json!({Meta::VERSION: MODERN})).unwrap_err().code, INVALID_PARAMS);
-        assert_eq!(of(&json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
-        let Value::Object(looks) = json!({ "_meta": {Meta::VERSION: MODERN} }) else { panic!() };
-        assert!(Client::of(&looks, true).unwrap().is_some_and(|client| !client.asks));
-    }
-}

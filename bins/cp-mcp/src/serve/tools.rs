@@ -141,14 +141,7 @@ impl Tool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn action(name: &str, arguments: Value) -> Result<Action> {
-        let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-        tools_of(&[name.to_owned()]).unwrap()[0].action(arguments, Path::new("/"))
-    }
 
     #[test]
     fn tool_has_valid_schemas_and_risk() {
@@ -163,57 +156,6 @@ mod tests {
             let reads = tool.listed["annotations"]["readOnlyHint"].as_bool().unwrap();
             let changes = ["cp_run", "cp_write", "cp_edit", "cp_prompt"].contains(&tool.name());
             assert!(reads != changes && !tool.listed.contains_key("run"), "{}", tool.name());
-        }
-    }
-
-    #[test]
-    fn arguments_become_action_or_error_with_path() {
-        let read = action("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
-        let Action::Exec { tool, input, is_check: false } = read else { panic!("{read:?}") };
-        let expected = json!({"path": "etc/hostname", "line": 2, "operation": "read_file"});
-        assert_eq!((tool.as_str(), Value::Object(input)), ("filesystem", expected));
-        let listed = action("cp_read", json!({"path": "etc"})).unwrap();
-        assert!(matches!(listed, Action::Exec { input, .. } if input["operation"] == "list_directory"));
-        for (name, arguments, expected, reads_all) in [
-            (
-                "cp_ledger_query",
-                json!({"event": "-x", "reverse": true, "all": true}),
-                &["query", "--event=-x", "--reverse", "--limit=50"][..],
-                true,
-            ),
-            ("cp_ledger_query", json!({"reverse": false}), &["query", "--limit=50"], false),
-            ("cp_verify", json!({}), &["verify"], false),
-            (
-                "cp_session_search",
-                json!({"query": "--help", "limit": 3}),
-                &["search", "--limit=3", "--", "--help"],
-                true,
-            ),
-            ("cp_prompt", json!({"prompt": "p", "system": "@/x"}), &["--input=text", "--system=@@/x"], false),
-        ] {
-            let Action::Ask { words, all, .. } = action(name, arguments).unwrap() else { panic!("{name}") };
-            assert_eq!(
-                (&words[..], all),
-                (&expected.iter().map(ToString::to_string).collect::<Vec<_>>()[..], reads_all)
-            );
-        }
-        for (arguments, run, check) in [
-            (json!({"command": "a | b"}), "bash", "bash"),
-            (json!({"command": "a b"}), "bash", "shell"),
-            (json!({"argv": ["a"]}), "shell", "shell"),
-        ] {
-            for (name, expected) in [("cp_run", run), ("cp_check", check)] {
-                let Action::Exec { tool, .. } = action(name, arguments.clone()).unwrap() else { panic!("{name}") };
-                assert_eq!(tool, expected, "{name} {arguments}");
-            }
-        }
-        for (name, arguments, place) in [
-            ("cp_read", json!({}), "the arguments: "),
-            ("cp_read", json!({"path": 1}), "/path: "),
-            ("cp_run", json!({"command": "x", "shell": true}), "the arguments: "),
-        ] {
-            let error = action(name, arguments).unwrap_err();
-            assert!(error.message().starts_with(place), "{error}");
         }
     }
 }

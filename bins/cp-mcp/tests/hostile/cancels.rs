@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{POLICY, Serve, call, cancel, counts, ping, sleep};
+use crate::session::is_running;
 
 #[test]
 fn only_the_call_that_is_meant_is_cancelled() {
@@ -20,10 +21,13 @@ fn only_the_call_that_is_meant_is_cancelled() {
     }
     serve.lines("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\"}\n");
     assert_eq!(serve.is_alive(), [] as [Value; 0]);
-    assert!(Serve::runs(one));
+    assert!(is_running(&["sleep", one]));
     serve.write(&cancel(json!(1)));
     Serve::wait_until_runs(one, false);
+    let place = serve.place.clone();
     assert_eq!(serve.end(), [] as [Value; 0]);
+    let ledgers = place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout;
+    assert_eq!(ledgers.matches(r#""outcome":"cancelled""#).count(), 2, "{ledgers}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Serve, greeting, request};
+use super::{POLICY, Serve, greeting, request};
 
 /// A request of the version without a handshake.
 fn modern(id: Value, method: &str, mut params: Value, version: &str) -> Value {
@@ -16,7 +16,7 @@ fn modern(id: Value, method: &str, mut params: Value, version: &str) -> Value {
 
 #[test]
 fn requests_of_both_eras_on_one_connection_are_each_answered() {
-    let mut serve = Serve::new();
+    let mut serve = Serve::new(POLICY);
     let read = json!({"name": "cp_read", "arguments": {"path": "small"}});
     for round in 0..3 {
         serve.write(&modern(json!(1), "server/discover", json!({}), "2026-07-28"));
@@ -36,7 +36,7 @@ fn requests_of_both_eras_on_one_connection_are_each_answered() {
 
 #[test]
 fn a_version_that_nobody_speaks_is_refused_in_one_era_and_bargained_about_in_the_other() {
-    let mut serve = Serve::new();
+    let mut serve = Serve::new(POLICY);
     for version in ["2027-01-01", "1999-01-01", "", "x"] {
         serve.write(&modern(json!(1), "tools/list", json!({}), version));
         let error = serve.answer_to(&json!(1))["error"].clone();
@@ -44,6 +44,8 @@ fn a_version_that_nobody_speaks_is_refused_in_one_era_and_bargained_about_in_the
         assert!(error["data"]["supported"].as_array().is_some_and(|all| all.contains(&json!("2026-07-28"))), "{error}");
         // One that only looks for the versions need not say what it can.
         let only_version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+        serve.write(&request(json!(4), "tools/list", only_version.clone()));
+        assert_eq!(serve.answer_to(&json!(4))["error"]["code"], -32602, "without capabilities");
         serve.write(&request(json!(3), "server/discover", only_version));
         assert!(serve.answer_to(&json!(3))["result"]["supportedVersions"].is_array());
         let mut hello = greeting(json!(2));
@@ -57,7 +59,7 @@ fn a_version_that_nobody_speaks_is_refused_in_one_era_and_bargained_about_in_the
 
 #[test]
 fn a_greeting_without_its_parts_is_refused_and_the_next_is_heard() {
-    let mut serve = Serve::new();
+    let mut serve = Serve::new(POLICY);
     for params in [json!({}), json!({"protocolVersion": 1}), json!({"protocolVersion": "2025-06-18", "clientInfo": 7})]
     {
         serve.write(&request(json!(1), "initialize", params.clone()));

@@ -2,27 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Serve, counts, request};
-
-/// What comes for these bytes, and nothing breaks.
-#[track_caller]
-fn told(bytes: &[u8]) -> Vec<Value> {
-    let mut serve = Serve::greeted();
-    serve.lines(bytes);
-    let came = serve.is_alive();
-    serve.end();
-    came
-}
+use super::{Serve, request};
 
 #[test]
 fn an_id_comes_back_as_it_is_and_what_cannot_be_one_is_refused() {
     let mut serve = Serve::greeted();
-    let long = "x".repeat(100_000);
-    let ids = ["0", "-1", "1.5", "9223372036854775807", "18446744073709551616", "1e3", "\"\"", "\"1\"", r#""\u0000""#]
-        .map(ToOwned::to_owned);
-    let ids =
-        ids.into_iter().chain([format!("\"{long}\""), r#""a\"b\\c ü 🙂""#.to_owned(), r#""\ud83d\ude42""#.to_owned()]);
-    for id in ids {
+    let long = format!("\"{}\"", "x".repeat(100_000));
+    let ids = ["0", "-1", "1.5", "9223372036854775807", "18446744073709551616", "1e3", "\"\"", "\"1\"", r#""\u0000""#];
+    for id in ids.into_iter().chain([&*long, r#""a\"b\\c ü 🙂""#, r#""\ud83d\ude42""#]) {
         serve.lines(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n"));
         let line = serve.child.line();
         assert!(line.contains(&format!("\"id\":{id}")) && line.contains("\"result\":{"), "{id}: {line}");
@@ -35,96 +22,94 @@ fn an_id_comes_back_as_it_is_and_what_cannot_be_one_is_refused() {
     serve.end();
 }
 
-#[test]
-fn a_line_that_is_not_a_message_is_refused_once_and_the_next_is_read() {
-    let cases: &[(&[u8], i64)] = &[
-        (b"{", -32700),
-        (b"x", -32700),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"pi", -32700),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\xfe\"}", -32700),
-        (b"\xff\xfe\x00\x01", -32700),
-        (b"\0", -32700),
-        (b"{\"jsonrpc\":\"2.0\",\0\"id\":1,\"method\":\"ping\"}", -32700),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"} x", -32700),
-        (
-            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}",
-            -32700,
-        ),
-        (b"1", -32600),
-        (b"null", -32600),
-        (b"\"ping\"", -32600),
-        (b"[]", -32600),
-        (
-            b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"},{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}]",
-            -32600,
-        ),
-        (b"{}", -32600),
-        (b"{\"jsonrpc\":\"2.0\"}", -32600),
-        (b"{\"jsonrpc\":\"2.0\",\"method\":7}", -32600),
-        (b"Content-Length: 40\r", -32700),
-    ];
-    for (line, code) in cases {
-        let came = told(&[line, &b"\n"[..]].concat());
-        let [answer] = &came[..] else { panic!("{}: {came:?}", String::from_utf8_lossy(line)) };
-        let is_right = answer["error"]["code"] == *code && answer["id"].is_null();
-        assert!(is_right, "{}: {answer}", String::from_utf8_lossy(line));
-    }
-}
+const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
 
+/// What each line is answered with: the code of an error, 0 for a result, and nothing.
 #[test]
-fn a_request_that_is_wrong_is_refused_under_its_id() {
-    let cases = [
-        (r#"{"id":7,"method":"ping"}"#, -32600),
-        (r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#, -32600),
-        (r#"{"jsonrpc":2.0,"id":7,"method":"ping"}"#, -32600),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"shutdown"}"#, -32601),
-        (r#"{"jsonrpc":"2.0","id":7,"method":""}"#, -32601),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"notifications/cancelled"}"#, -32601),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{}}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":1}}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nobody"}}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"cp_read","arguments":[1]}}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"nobody"}}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{}}"#, -32602),
-    ];
-    for (line, code) in cases {
-        let came = told(format!("{line}\n").as_bytes());
-        let [answer] = &came[..] else { panic!("{line}: {came:?}") };
-        assert!(answer["error"]["code"] == code && answer["id"] == 7, "{line}: {answer}");
-    }
-}
-
-#[test]
-fn what_asks_for_nothing_is_answered_by_nothing() {
-    for line in [
-        r#"{"jsonrpc":"2.0","id":99,"result":{}}"#,
-        r#"{"jsonrpc":"2.0","id":"never","result":{"action":"accept"}}"#,
-        r#"{"jsonrpc":"2.0","id":99,"error":{"code":-1,"message":"no"}}"#,
-        r#"{"jsonrpc":"2.0","method":"notifications/nobody","params":{}}"#,
-        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"cp_run","arguments":{"argv":["true"]}}}"#,
-        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
+fn each_line_is_answered_once_or_not_at_all_and_the_next_is_read() {
+    let none = None;
+    let (parse, invalid, unknown, params) = (Some(-32700), Some(-32600), Some(-32601), Some(-32602));
+    for (line, code, has_id) in [
+        // No message.
+        ("{", parse, false),
+        ("x", parse, false),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"pi"#, parse, false),
+        ("\0", parse, false),
+        ("{\"jsonrpc\":\"2.0\",\0\"id\":1,\"method\":\"ping\"}", parse, false),
+        (&format!("{PING} x"), parse, false),
+        (&PING.repeat(2), parse, false),
+        ("Content-Length: 40\r", parse, false),
+        ("1", invalid, false),
+        ("null", invalid, false),
+        ("\"ping\"", invalid, false),
+        ("[]", invalid, false),
+        (&format!("[{PING},{PING}]"), invalid, false),
+        ("{}", invalid, false),
+        (r#"{"jsonrpc":"2.0"}"#, invalid, false),
+        (r#"{"jsonrpc":"2.0","method":7}"#, invalid, false),
+        // A request that is wrong.
+        (r#"{"id":7,"method":"ping"}"#, invalid, true),
+        (r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#, invalid, true),
+        (r#"{"jsonrpc":2.0,"id":7,"method":"ping"}"#, invalid, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"shutdown"}"#, unknown, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":""}"#, unknown, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"notifications/cancelled"}"#, unknown, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{}}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":1}}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nobody"}}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"cp_read","arguments":[1]}}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"nobody"}}"#, params, true),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{}}"#, params, true),
+        // What asks for nothing.
+        (r#"{"jsonrpc":"2.0","id":99,"result":{}}"#, none, false),
+        (r#"{"jsonrpc":"2.0","id":"never","result":{"action":"accept"}}"#, none, false),
+        (r#"{"jsonrpc":"2.0","id":99,"error":{"code":-1,"message":"no"}}"#, none, false),
+        (r#"{"jsonrpc":"2.0","method":"notifications/nobody","params":{}}"#, none, false),
+        (
+            r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"cp_run","arguments":{"argv":["true"]}}}"#,
+            none,
+            false,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
+            none,
+            false,
+        ),
+        // A request, whatever is around it.
+        (PING, Some(0), true),
+        (&format!("{PING}\r"), Some(0), true),
+        (&format!("  \t{PING}  "), Some(0), true),
+        (&format!("\u{feff}{PING}"), Some(0), true),
     ] {
-        assert_eq!(told(format!("{line}\n").as_bytes()), [] as [Value; 0], "{line}");
+        check(line.as_bytes(), code, has_id);
     }
+    check(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\xfe\"}", parse, false);
+    check(b"\xff\xfe\x00\x01", parse, false);
+}
+
+#[track_caller]
+fn check(line: &[u8], code: Option<i64>, has_id: bool) {
+    let mut serve = Serve::greeted();
+    serve.lines([line, b"\n"].concat());
+    let came = serve.is_alive();
+    serve.end();
+    let told = |answer: &Value| (answer["error"]["code"].as_i64().unwrap_or_default(), answer["id"] == 7);
+    let expected: Vec<(i64, bool)> = code.map(|code| (code, has_id)).into_iter().collect();
+    let found: Vec<(i64, bool)> = came.iter().map(told).collect();
+    assert_eq!(found, expected, "{}: {came:?}", String::from_utf8_lossy(line));
 }
 
 #[test]
-fn a_request_is_one_whatever_is_around_its_line() {
-    let ping = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
-    for line in [format!("{ping}\r\n"), format!("  \t{ping}  \n"), format!("\u{feff}{ping}\n"), format!("{ping}\n")] {
-        let came = told(line.as_bytes());
-        assert_eq!(counts(&came), [("7".to_owned(), 1)].into(), "{line:?}: {came:?}");
+fn the_end_of_the_input_ends_the_last_line() {
+    for (line, is_whole) in [(PING, true), (&PING[..20], false)] {
+        let mut serve = Serve::greeted();
+        serve.lines(line);
+        let came = serve.end();
+        assert!(came.len() == 1 || !is_whole && came.is_empty(), "{came:?}");
+        assert!(is_whole || came.iter().all(|answer| answer["error"]["code"] == -32700), "{came:?}");
     }
-    // The end of the input ends the last line, too.
-    let mut serve = Serve::greeted();
-    serve.lines(ping);
-    assert_eq!(serve.end().len(), 1);
-    let mut serve = Serve::greeted();
-    serve.lines(&ping[..20]);
-    let came = serve.end();
-    assert!(came.len() <= 1 && came.iter().all(|answer| answer["error"]["code"] == -32700), "{came:?}");
 }
 
 #[test]

@@ -4,14 +4,15 @@
 use cp_testkit::Place;
 use serde_json::{Value, json};
 
-use super::client::{Client, ERAS, Era, POLICY, entries, place, text};
+use super::client::{POLICY, command, entries, place, start, text};
+use crate::session::{ERAS, Era};
 
 fn asks() -> Value {
     json!({ "elicitation": { "form": {} } })
 }
 
 fn rm() -> Value {
-    json!({ "name": "cp_run", "arguments": { "command": "rm a.txt" } })
+    command("rm a.txt")
 }
 
 fn with_file() -> Place {
@@ -30,24 +31,24 @@ fn retry(mut call: Value, asked: &Value, action: &str) -> Value {
 #[test]
 fn without_a_session_the_question_is_the_result_and_its_token_is_good_once() {
     let place = with_file();
-    let mut client = Client::start(&place, Era::Modern, asks());
-    let asked = client.request("tools/call", rm())["result"].clone();
+    let mut client = start(&place, Era::Modern, asks());
+    let asked = client.ask("tools/call", rm())["result"].clone();
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     let question = &asked["inputRequests"]["approve"];
     assert_eq!((&question["method"], &question["params"]["mode"]), (&json!("elicitation/create"), &json!("form")));
     assert!(question["params"]["message"].as_str().unwrap().contains("rm a.txt"), "{asked}");
     assert!(place.work.join("a.txt").exists());
     // Another call, or another file, is not what was asked about.
-    let other = json!({ "name": "cp_run", "arguments": { "command": "rm ./a.txt" } });
-    let refused = client.request("tools/call", retry(other, &asked, "accept"))["result"].clone();
+    let other = command("rm ./a.txt");
+    let refused = client.ask("tools/call", retry(other, &asked, "accept"))["result"].clone();
     assert!(refused["isError"] == true && place.work.join("a.txt").exists(), "{refused}");
-    let done = client.request("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
+    let done = client.ask("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
     assert_eq!((&done["isError"], &done["resultType"]), (&json!(false), &json!("complete")), "{done}");
     assert!(!place.work.join("a.txt").exists());
     place.work.write("a.txt", "again");
-    let spent = client.request("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
+    let spent = client.ask("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
     assert!(spent["isError"] == true && place.work.join("a.txt").exists(), "{spent}");
-    client.leave();
+    client.end();
     let granted = &entries(&place, "approval.granted")[0]["data"];
     assert_eq!(
         (&granted["by"], &granted["through"], &granted["how"]),
@@ -60,18 +61,18 @@ fn without_a_session_the_question_is_the_result_and_its_token_is_good_once() {
 fn line_starts_again_once_after_the_answer_and_not_after_a_refusal() {
     for (action, starts) in [("accept", 2), ("decline", 1)] {
         let place = with_file();
-        let mut client = Client::start(&place, Era::Modern, asks());
-        let line = || json!({ "name": "cp_run", "arguments": { "command": "echo x >>starts; rm a.txt" } });
-        let asked = client.request("tools/call", line())["result"].clone();
+        let mut client = start(&place, Era::Modern, asks());
+        let line = || command("echo x >>starts; rm a.txt");
+        let asked = client.ask("tools/call", line())["result"].clone();
         let message = asked["inputRequests"]["approve"]["params"]["message"].as_str().unwrap();
         assert!(message.contains("starts again from its beginning"), "{asked}");
-        let done = client.request("tools/call", retry(line(), &asked, action))["result"].clone();
+        let done = client.ask("tools/call", retry(line(), &asked, action))["result"].clone();
         assert_eq!(done["isError"], action == "decline", "{done}");
         assert_eq!(
             (place.work.read("starts").lines().count(), place.work.join("a.txt").exists()),
             (starts, starts == 1)
         );
-        client.leave();
+        client.end();
     }
 }
 
@@ -79,13 +80,13 @@ fn line_starts_again_once_after_the_answer_and_not_after_a_refusal() {
 fn a_no_is_a_no_and_no_word_decides_nothing() {
     for (action, code) in [("decline", "E_FORBIDDEN"), ("cancel", "E_HUMAN_REQUIRED")] {
         let place = with_file();
-        let mut client = Client::start(&place, Era::Modern, asks());
-        let asked = client.request("tools/call", rm())["result"].clone();
-        let refused = client.request("tools/call", retry(rm(), &asked, action))["result"].clone();
+        let mut client = start(&place, Era::Modern, asks());
+        let asked = client.ask("tools/call", rm())["result"].clone();
+        let refused = client.ask("tools/call", retry(rm(), &asked, action))["result"].clone();
         assert_eq!(refused["structuredContent"]["error"]["code"], code, "{refused}");
-        let again = client.request("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
+        let again = client.ask("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
         assert!(again["isError"] == true && place.work.join("a.txt").exists(), "{again}");
-        client.leave();
+        client.end();
         assert_eq!(entries(&place, "approval.denied").len(), usize::from(action == "decline"));
     }
 }
@@ -94,40 +95,40 @@ fn a_no_is_a_no_and_no_word_decides_nothing() {
 fn after_a_handshake_the_client_is_asked_while_the_call_waits() {
     for (action, runs) in [("accept", true), ("decline", false), ("cancel", false)] {
         let place = with_file();
-        let mut client = Client::start(&place, Era::Handshake, json!({ "elicitation": {} }));
+        let mut client = start(&place, Era::Handshake, json!({ "elicitation": {} }));
         let id = client.send("tools/call", rm());
-        let question = client.server.record();
+        let question = client.process.record();
         assert_eq!(question["method"], "elicitation/create", "{question}");
         assert!(
             question["params"]["message"].as_str().unwrap().contains("rm a.txt") && place.work.join("a.txt").exists()
         );
         // Another answer than the one that is waited for changes nothing.
-        client.server.write("{\"jsonrpc\":\"2.0\",\"id\":\"cp-99\",\"result\":{\"action\":\"accept\"}}\n");
+        client.process.write("{\"jsonrpc\":\"2.0\",\"id\":\"cp-99\",\"result\":{\"action\":\"accept\"}}\n");
         let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": action } });
-        client.server.write(format!("{answer}\n"));
+        client.process.write(format!("{answer}\n"));
         let done = client.answer(id)["result"].clone();
         assert_eq!((done["isError"] == false, !place.work.join("a.txt").exists()), (runs, runs), "{action}: {done}");
-        client.leave();
+        client.end();
     }
 }
 
 #[test]
 fn an_overwrite_shows_the_difference() {
     let place = with_file();
-    let mut client = Client::start(&place, Era::Modern, asks());
+    let mut client = start(&place, Era::Modern, asks());
     let write =
         json!({ "name": "cp_write", "arguments": { "path": "a.txt", "content": "new\n", "mode": "overwrite" } });
-    let asked = client.request("tools/call", write.clone())["result"].clone();
+    let asked = client.ask("tools/call", write.clone())["result"].clone();
     let message = asked["inputRequests"]["approve"]["params"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("-old") && message.contains("+new"), "{message}");
     // The file is another now, so the yes was for something else.
     place.work.write("a.txt", "other\n");
-    let changed = client.request("tools/call", retry(write.clone(), &asked, "accept"))["result"].clone();
+    let changed = client.ask("tools/call", retry(write.clone(), &asked, "accept"))["result"].clone();
     assert!(changed["isError"] == true && place.work.read("a.txt") == "other\n", "{changed}");
-    let asked = client.request("tools/call", write.clone())["result"].clone();
-    let done = client.request("tools/call", retry(write, &asked, "accept"))["result"].clone();
+    let asked = client.ask("tools/call", write.clone())["result"].clone();
+    let done = client.ask("tools/call", retry(write, &asked, "accept"))["result"].clone();
     assert_eq!((&done["isError"], place.work.read("a.txt").as_str()), (&json!(false), "new\n"), "{done}");
-    client.leave();
+    client.end();
 }
 
 #[test]
@@ -135,18 +136,18 @@ fn where_nobody_can_be_asked_a_preview_has_the_token_that_does_it() {
     for era in ERAS {
         let place = with_file();
         // A client that can only open addresses has no form.
-        let mut client = Client::start(&place, era, json!({ "elicitation": { "url": {} } }));
-        let shown = client.call("cp_run", json!({ "command": "rm a.txt" }));
+        let mut client = start(&place, era, json!({ "elicitation": { "url": {} } }));
+        let shown = client.result("cp_run", json!({ "command": "rm a.txt" }));
         assert!(shown["isError"] == true && text(&shown).contains("This program was not started"), "{shown}");
         let token = shown["structuredContent"]["confirm"].clone();
-        let forged = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": "ct_00" }));
+        let forged = client.result("cp_run", json!({ "command": "rm a.txt", "confirm": "ct_00" }));
         assert!(forged["isError"] == true && place.work.join("a.txt").exists(), "{forged}");
-        let done = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": token }));
+        let done = client.result("cp_run", json!({ "command": "rm a.txt", "confirm": token }));
         assert_eq!((&done["isError"], place.work.join("a.txt").exists()), (&json!(false), false), "{done}");
         place.work.write("a.txt", "again");
-        let spent = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": token }));
+        let spent = client.result("cp_run", json!({ "command": "rm a.txt", "confirm": token }));
         assert!(spent["isError"] == true && place.work.join("a.txt").exists(), "{spent}");
-        client.leave();
+        client.end();
     }
 }
 
@@ -155,8 +156,8 @@ fn what_is_the_owners_is_never_asked_of_a_client_and_passes_once_it_is_approved(
     for era in ERAS {
         let place = with_file();
         place.policy(&POLICY.replace("cgroup = false", "confirm = \"owner\""));
-        let mut client = Client::start(&place, era, json!({ "elicitation": {} }));
-        let paused = client.request("tools/call", rm())["result"].clone();
+        let mut client = start(&place, era, json!({ "elicitation": {} }));
+        let paused = client.ask("tools/call", rm())["result"].clone();
         let error = &paused["structuredContent"]["error"];
         assert_eq!((&paused["isError"], &error["code"]), (&json!(true), &json!("E_HUMAN_REQUIRED")), "{paused}");
         let id = error["details"]["id"].as_str().unwrap().to_owned();
@@ -165,14 +166,14 @@ fn what_is_the_owners_is_never_asked_of_a_client_and_passes_once_it_is_approved(
         let forged = json!({ "requestState": "ct_00", "inputResponses": { "approve": { "action": "accept" } } });
         let mut call = rm();
         call.as_object_mut().unwrap().extend(forged.as_object().unwrap().clone());
-        assert_eq!(client.request("tools/call", call)["result"]["isError"], true);
+        assert_eq!(client.ask("tools/call", call)["result"]["isError"], true);
         assert!(place.work.join("a.txt").exists());
         let mut terminal = place.program("cp-exec").args(["approve", &id]).terminal(80);
         terminal.wait_for("Allow it? y = yes, n = no: ");
         terminal.send("y\r");
         terminal.end();
-        let done = client.request("tools/call", rm())["result"].clone();
+        let done = client.ask("tools/call", rm())["result"].clone();
         assert_eq!((&done["isError"], place.work.join("a.txt").exists()), (&json!(false), false), "{done}");
-        client.leave();
+        client.end();
     }
 }

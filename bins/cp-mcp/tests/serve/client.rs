@@ -1,27 +1,12 @@
-//! A client that speaks to the server line by line.
+//! The server under the policy of these tests, and what its answers and its ledgers say.
 
-use cp_testkit::{Background, Place};
+use cp_testkit::Place;
 use serde_json::{Value, json};
+
+use crate::session::{Era, Session};
 
 /// What the tests allow.
 pub(super) const POLICY: &str = "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n\n[[exec.rule]]\ncommand = \"rm\"\ndecision = \"ask\"\n";
-
-/// The two eras.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Era {
-    Handshake,
-    Modern,
-}
-
-pub(super) const ERAS: [Era; 2] = [Era::Handshake, Era::Modern];
-
-/// A client, with the server that it started.
-pub(super) struct Client {
-    pub(super) server: Background,
-    era: Era,
-    capabilities: Value,
-    next: u64,
-}
 
 /// A place with a policy.
 pub(super) fn place() -> Place {
@@ -30,68 +15,19 @@ pub(super) fn place() -> Place {
     place
 }
 
-impl Client {
-    /// Starts a server and greets it.
-    pub(super) fn start(place: &Place, era: Era, capabilities: Value) -> Self {
-        Self::with(place, era, capabilities, &[])
-    }
+/// Starts a server and greets it.
+pub(super) fn start(place: &Place, era: Era, capabilities: Value) -> Session {
+    Session::of(place.subject().arg("serve"), era, capabilities)
+}
 
-    /// The same with options.
-    pub(super) fn with(place: &Place, era: Era, capabilities: Value, options: &[&str]) -> Self {
-        let server = place.subject().arg("serve").args(options).start();
-        let mut client = Self { server, era, capabilities, next: 0 };
-        if era == Era::Handshake {
-            let greeting = client.request(
-                "initialize",
-                json!({ "protocolVersion": "2025-06-18", "capabilities": client.capabilities, "clientInfo": { "name": "by-hand", "version": "7" } }),
-            );
-            assert_eq!(greeting["result"]["protocolVersion"], "2025-06-18");
-            client.server.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        }
-        client
-    }
+/// The same with options.
+pub(super) fn with(place: &Place, era: Era, options: &[&str]) -> Session {
+    Session::of(place.subject().arg("serve").args(options), era, json!({}))
+}
 
-    /// Sends a request and gives its id.
-    pub(super) fn send(&mut self, method: &str, mut params: Value) -> u64 {
-        self.next += 1;
-        if self.era == Era::Modern {
-            let meta = params.as_object_mut().unwrap().entry("_meta").or_insert_with(|| json!({}));
-            meta["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
-            meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "by-hand", "version": "7" });
-            meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
-        }
-        let line = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
-        self.server.write(format!("{line}\n"));
-        self.next
-    }
-
-    /// Sends a request and gives the line that answers it.
-    pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send(method, params);
-        self.answer(id)
-    }
-
-    /// The line that answers a request, which is the next one.
-    pub(super) fn answer(&mut self, id: u64) -> Value {
-        let line = self.server.record();
-        assert_eq!(line["id"], id, "{line}");
-        line
-    }
-
-    /// Calls a tool and gives its result.
-    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let mut params = json!({ "name": tool });
-        params["arguments"] = arguments;
-        let line = self.request("tools/call", params);
-        assert!(line["error"].is_null(), "{line}");
-        line["result"].clone()
-    }
-
-    /// Ends its input; it must leave as one that was asked to.
-    pub(super) fn leave(self) {
-        let ran = self.server.finish();
-        assert_eq!(ran.status, 0, "{}", ran.stderr);
-    }
+/// A call of a command line.
+pub(super) fn command(line: &str) -> Value {
+    json!({"name": "cp_run", "arguments": {"command": line}})
 }
 
 /// The text of a result; what is in its data must say the same.

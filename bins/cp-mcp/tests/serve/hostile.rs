@@ -4,15 +4,16 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use super::client::{Client, Era, place, text};
+use super::client::{place, start, text};
+use crate::session::Era;
 
 #[test]
 fn a_flood_of_calls_is_answered_or_refused_and_nothing_is_lost() {
     const CALLS: u64 = 600;
     let place = place();
     place.work.write("a.txt", "x");
-    let mut client = Client::start(&place, Era::Handshake, json!({}));
-    let mut stdin = client.server.take_stdin();
+    let mut client = start(&place, Era::Handshake, json!({}));
+    let mut stdin = client.process.take_stdin();
     let writer = std::thread::spawn(move || {
         for id in 100..100 + CALLS {
             let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "cp_read", "arguments": { "path": "a.txt" } } });
@@ -22,7 +23,7 @@ fn a_flood_of_calls_is_answered_or_refused_and_nothing_is_lost() {
     });
     let mut answered: Vec<u64> = (0..CALLS)
         .map(|_| {
-            let line = client.server.record();
+            let line = client.process.record();
             assert!(line["result"]["isError"] == false || line["error"]["code"] == -32603, "{line}");
             line["id"].as_u64().unwrap()
         })
@@ -30,16 +31,16 @@ fn a_flood_of_calls_is_answered_or_refused_and_nothing_is_lost() {
     answered.sort_unstable();
     assert_eq!(answered, (100..100 + CALLS).collect::<Vec<_>>());
     drop(writer.join().unwrap());
-    assert_eq!(client.server.wait().status, 0);
+    assert_eq!(client.process.wait().status, 0);
 }
 
 #[test]
 fn what_is_in_the_arguments_leads_nowhere_else() {
     let place = place();
     place.root.write("outside.txt", "outside-text");
-    let mut client = Client::start(&place, Era::Modern, json!({}));
+    let mut client = start(&place, Era::Modern, json!({}));
     for path in ["../outside.txt", "/etc/shadow", "a\u{0}b", "", "~/.ssh/id_rsa", "./../work/../outside.txt"] {
-        let read = client.call("cp_read", json!({ "path": path }));
+        let read = client.result("cp_read", json!({ "path": path }));
         assert!(read["isError"] == true && !text(&read).contains("outside-text"), "{path:?}: {read}");
     }
     for (tool, arguments) in [
@@ -47,7 +48,7 @@ fn what_is_in_the_arguments_leads_nowhere_else() {
         ("cp_session_search", json!({ "query": "--limit" })),
         ("cp_session_search", json!({ "query": "-" })),
     ] {
-        let found = client.call(tool, arguments);
+        let found = client.result(tool, arguments);
         assert_eq!(found["structuredContent"]["items"], json!([]), "{tool}: {found}");
     }
     for (tool, arguments) in [
@@ -61,11 +62,11 @@ fn what_is_in_the_arguments_leads_nowhere_else() {
         ("cp_run", json!({ "command": "echo x", "hosted": "a/b/c" })),
         ("cp_prompt", json!({ "prompt": "x", "model": "--backend=/bin/sh" })),
     ] {
-        let refused = client.call(tool, arguments.clone());
+        let refused = client.result(tool, arguments.clone());
         assert!(refused["isError"] == true, "{tool} {arguments}: {refused}");
     }
-    assert_eq!(client.call("cp_run", json!({ "command": "echo ok" }))["isError"], false);
-    client.leave();
+    assert_eq!(client.result("cp_run", json!({ "command": "echo ok" }))["isError"], false);
+    client.end();
 }
 
 #[test]

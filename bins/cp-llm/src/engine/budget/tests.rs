@@ -47,18 +47,6 @@ fn budget_file() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn budget_admits_until_limit() {
-    let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
-    spend(&budget, 5);
-    spend(&budget, 5);
-    let error = budget.admit(estimate(0), &mut |_| ()).err().unwrap();
-    assert_eq!((error.code(), error.is_fatal()), (Code::BudgetExhausted, true));
-    assert_eq!(error.details()["action"], "raise_budget");
-    assert!(open(&BudgetOptions::default()).unwrap().is_none());
-    assert!(open(&BudgetOptions { usd: Some(f64::NAN), ..BudgetOptions::default() }).is_err());
-}
-
-#[test]
 fn shared_file_has_no_reservations_after_release() {
     let (_directory, file) = budget_file();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
@@ -136,61 +124,6 @@ fn close_counts_requests_in_flight_once() {
     budget.close().unwrap();
     budget.settle(&ticket, Some(&used(30))).unwrap();
     assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (30, 0, 1));
-}
-
-#[test]
-fn concurrent_budgets_exceed_limit_only_by_requests_in_flight() {
-    let (_directory, file) = budget_file();
-    let spent = std::sync::atomic::AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let budget = sharing(&file, Some(400));
-                while let Ok(ticket) = budget.admit(estimate(7), &mut |_| ()) {
-                    spent.fetch_add(7, std::sync::atomic::Ordering::SeqCst);
-                    budget.settle(&ticket, Some(&used(7))).unwrap();
-                }
-                budget.close().unwrap();
-            });
-        }
-    });
-    let spent = spent.into_inner();
-    assert!((400..400 + 7).contains(&spent), "{spent}");
-    assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (spent, 0, 1));
-}
-
-#[test]
-fn other_files_are_rejected() {
-    let (_directory, file) = budget_file();
-    for text in [
-        "hello",
-        "{}",
-        "[]",
-        "{\"usd\":-1,\"tokens\":0}",
-        "{\"usd\":0,\"tokens\":0,\"x\":1}",
-        "{\"spent\":{\"usd\":1}}",
-    ] {
-        std::fs::write(&file, text).unwrap();
-        let error = open(&BudgetOptions { tokens: Some(1), file: Some(file.clone()), ..BudgetOptions::default() })
-            .err()
-            .unwrap();
-        assert_eq!((error.code(), std::fs::read_to_string(&file).unwrap().as_str()), (Code::Config, text));
-    }
-    for path in ["/dev/null", "/"] {
-        let options = BudgetOptions { tokens: Some(1), file: Some(path.into()), ..BudgetOptions::default() };
-        assert_eq!(open(&options).err().unwrap().code(), Code::Config, "{path}");
-    }
-    let empty = file.with_extension("empty");
-    let options = BudgetOptions { file: Some(empty), ..BudgetOptions::default() };
-    assert_eq!(open(&options).err().unwrap().code(), Code::Usage);
-}
-
-#[test]
-fn missing_usage_is_reported_once_and_stops_requests() {
-    let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
-    assert_eq!(budget.report_missing_usage().unwrap().code(), Code::Config);
-    assert!(budget.report_missing_usage().is_none());
-    assert_eq!(budget.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
 }
 
 proptest! {
