@@ -100,13 +100,6 @@ fn the_prices_that_init_writes_are_read_and_price_the_models_that_they_name() {
 }
 
 #[test]
-fn the_agent_that_init_makes_speaks() {
-    let place = Place::new();
-    let ran = place.sh("cp-shell init >/dev/null; cp-compose hello | jq -r .data.system");
-    assert!(ran.stdout.contains("careful assistant"), "{}", ran.stdout);
-}
-
-#[test]
 fn root_makes_no_home_for_another_user() {
     // Nobody else can give a directory away.
     if !rustix::process::geteuid().is_root() {

@@ -298,16 +298,6 @@ fn error_at_a_terminal_begins_a_line() {
 }
 
 #[test]
-fn first_block_is_printed_and_the_whole_answer_is_kept() {
-    let place = Place::new();
-    let answer = serde_json::json!({"content": "Here:\n```sh\nls -l\n```\nDone."});
-    place.work.write("answers", format!("{answer}\n"));
-    let ran = run(&place, "export CP_STUB_SCRIPT=answers; cp-ask -x hi; cp-ask session --last 1");
-    assert_eq!(ran.stdout.lines().next(), Some("ls -l"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("Done."), "the session has the whole answer: {}", ran.stdout);
-}
-
-#[test]
 fn key_is_stored_privately_and_sent_to_its_endpoint_only() {
     let key = format!("sk-test-{}", "0".repeat(30));
     let place = Place::new();

@@ -1,5 +1,6 @@
 //! `cp-ask`: a text in, a text out, and a conversation that goes on when it is asked to.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use cp_testkit::{Outcome, Place, repository};
@@ -240,39 +241,16 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
 #[test]
 fn a_lone_word_that_is_a_verb_of_any_program_is_not_sent() {
     let place = Place::new();
-    let verbs = cp_testkit::PROGRAMS.map(|program| {
-        let reference = run(&place, &format!("{program} reference")).closing();
-        let verbs = reference["data"]["commands"].as_array().unwrap().clone();
-        verbs.into_iter().filter_map(|verb| verb["path"].as_str()?.split(' ').next().map(str::to_owned)).collect()
-    });
-    let mut verbs: Vec<String> = verbs.into_iter().flat_map(|verbs: Vec<String>| verbs).collect();
-    verbs.sort();
-    verbs.dedup();
+    let mut verbs: BTreeSet<&str> = cp_tests::verbs().filter_map(|verb| verb.path().split(' ').next()).collect();
     let own = WORDS.split(' ').chain([""]);
-    verbs.retain(|verb| !own.clone().any(|word| word == verb));
-    assert!(verbs.len() > 50 && verbs.iter().any(|verb| verb == "query"), "{verbs:?}");
+    verbs.retain(|verb| !own.clone().any(|word| word == *verb));
+    assert!(verbs.len() > 50 && verbs.contains("query"), "{verbs:?}");
     for verb in verbs {
         let ran = run(&place, &format!("cp-ask {verb}"));
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{verb}: {}", ran.stderr);
         assert!(ran.stderr.contains(&format!("cp-ask -- {verb}")), "{}", ran.stderr);
     }
     assert_eq!(run(&place, "cp-ask -- query; cp-ask 'query this'").stdout, "stub response 1\nstub response 1\n");
-}
-
-#[test]
-fn without_a_home_nothing_is_made() {
-    let place = Place::new();
-    for script in
-        ["cp-ask x", "cp-ask session", ". cp.sh; LOG_FILE=l log_event e m || exit 4", ". cp.sh; config_init || exit 4"]
-    {
-        for unset in ["unset CP_HOME HOME;", "unset CP_HOME; HOME=;"] {
-            let ran = run(&place, &format!("{unset} {script}"));
-            assert_eq!((ran.status, ran.stdout.as_str()), (4, ""), "{script}: {}", ran.stderr);
-            assert!(ran.stderr.contains("no home directory: HOME is not"), "{script}: {}", ran.stderr);
-        }
-    }
-    assert!(place.work.names().is_empty() && !std::path::Path::new("/.local").exists());
-    assert_eq!(run(&place, "unset HOME; cp-ask x").stdout, "stub response 1\n");
 }
 
 #[test]
@@ -329,19 +307,6 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     assert_eq!(ran.stdout, "It is sunny.\n1\nuser: Rome?\nassistant: It is sunny.\n", "{}", ran.stderr);
     let ran = run(&place, "export CP_STUB_SCRIPT=calls; cp-ask --tools tools.json --tool-backend /nowhere x");
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-}
-
-#[test]
-fn where_a_person_must_act_the_command_is_said() {
-    let place = Place::new();
-    place.work.executable(
-        "tools/rm_all",
-        "#!/bin/sh\n# --describe\n[ \"$1\" = --describe ] && echo '{\"name\":\"rm_all\",\"description\":\"d\",\"approve\":true}' && exit\necho done\n",
-    );
-    place.work.write("calls", "{\"tool_calls\":[{\"name\":\"rm_all\",\"input\":{}}]}\n{\"content\":\"Done.\"}\n");
-    let ran = run(&place, "CP_STUB_SCRIPT=calls cp-ask --tools tools x");
-    assert_eq!((ran.status, ran.stdout.as_str()), (9, ""), "{}", ran.stderr);
-    assert!(ran.stderr.contains("Resume: cp-toolloop") && ran.stderr.contains("resume RUN-"), "{}", ran.stderr);
 }
 
 #[test]
