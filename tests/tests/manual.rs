@@ -127,12 +127,25 @@ fn the_readme_runs() {
     run(&readme, &blocks, str::to_owned);
 }
 
+/// The parts of a transcript: each below a heading with `# `, in a place of its own.
+fn parts(text: &str) -> Vec<Block> {
+    let mut parts = vec![Block { before: 0, text: String::new() }];
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with("# ") {
+            parts.push(Block { before: number + 1, text: String::new() });
+        } else if let Some(part) = parts.last_mut() {
+            part.text.extend([line, "\n"]);
+        }
+    }
+    parts.retain(|part| !part.text.is_empty());
+    parts
+}
+
 #[test]
 fn the_transcripts_run() {
     for entry in std::fs::read_dir(repository().join("tests/transcripts")).unwrap() {
         let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        run(&path, &[Block { before: 0, text }], str::to_owned);
+        run(&path, &parts(&std::fs::read_to_string(&path).unwrap()), str::to_owned);
     }
 }
 
