@@ -35,8 +35,8 @@ fn a_page_describes_the_options_of_its_program_and_no_others() {
     for program in PROGRAMS {
         let text = page(&format!("{program}.1"));
         let (named, own) = (options(text.lines()), described(&text));
-        let names = verbs_of(program).flat_map(|verb| verb.names("name").chain(verb.names("short")));
-        let table: BTreeSet<&str> = names.filter(|name| name.starts_with('-')).collect();
+        let both = verbs_of(program).flat_map(|verb| verb.names("name").chain(verb.names("short")));
+        let table: BTreeSet<&str> = both.filter(|name| name.starts_with('-')).collect();
         let missing: Vec<_> =
             table.iter().filter(|name| !named.contains(**name) && !overview.contains(**name)).collect();
         assert!(missing.is_empty(), "neither {program}(1) nor cp-options(7) has {missing:?}");

@@ -15,27 +15,6 @@ pub(crate) fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn turns_that_a_session_keeps_alternate_strictly() {
-    let place = Place::new();
-    tool(&place, "echo_it", "cat");
-    let ran = place.sh(
-        r#"S=$(cp-session start | jq -r .data.session_id)
-        for n in 1 2; do
-            echo '{"content":"let me see","tool_calls":[{"name":"echo_it","input":{"n":1}},{"name":"nope"}]}' >>script
-            echo '{"tool_calls":[{"name":"echo_it"}]}' >>script
-            echo '{"content":"done"}' >>script
-            cp-compose --session "$S" "question $n" | cp-toolloop --tools tools --backend stub --stub-script script | cp-session tee "$S" >out.$n || exit
-        done
-        cp-session load "$S" | jq -r 'if has("data") and .data.messages then .data.messages[].role elif .data.role then .data.role else empty end' >roles
-        tail -n 1 out.2; cat roles | tr '\n' ' '; cp-session count "$S" | jq .data.count"#,
-    );
-    assert_eq!(ran.status, 0, "{ran:?}");
-    let (closing, roles) = ran.stdout.split_once('\n').unwrap();
-    assert_eq!(serde_json::from_str::<Value>(closing).unwrap()["ok"], true, "{closing}");
-    assert_eq!(roles, format!("{}12\n", "user assistant ".repeat(6)), "{}", ran.stderr);
-}
-
-#[test]
 fn the_example_tools_do_what_they_say() {
     cp_testkit::needs!("python3");
     let place = Place::new();

@@ -15,7 +15,7 @@ use crate::contract::{prints_envelopes, with_silent_prelude};
 
 /// A verb, and the schemas of its program.
 struct Verb<'a> {
-    verb: cp_tests::Verb,
+    of: cp_tests::Verb,
     outputs: BTreeSet<&'static str>,
     schemas: &'a Schemas,
 }
@@ -23,7 +23,7 @@ struct Verb<'a> {
 impl Verb<'_> {
     /// The kinds of the lines that a command line printed, each of which fits the schema of its kind.
     fn kinds(&self, line: &str, ran: &Outcome, faults: &mut Vec<String>) -> BTreeSet<String> {
-        let exits = self.verb.entry["exit_codes"].as_array().unwrap();
+        let exits = self.of.entry["exit_codes"].as_array().unwrap();
         if !exits.contains(&ran.status.into()) {
             faults.push(format!("{line}: exit {} is not one of {exits:?}", ran.status));
         }
@@ -65,7 +65,7 @@ impl Verb<'_> {
 
     fn fits(&self, name: &str, value: &Value) -> Result<String, String> {
         if !self.outputs.contains(name) {
-            return Err(format!("{} does not say that it prints `{name}`", self.verb.words()));
+            return Err(format!("{} does not say that it prints `{name}`", self.of.words()));
         }
         self.schemas.fits(name, value).map(|()| name.to_owned())
     }
@@ -117,14 +117,14 @@ fn every_kind_of_answer_of_every_verb_is_shown_and_fits_its_schema() {
         let schemas = Schemas::of(reference(program));
         let mut used = BTreeSet::new();
         for verb in verbs_of(program) {
-            let verb = Verb { verb, outputs: verb.texts("outputs").into_iter().collect(), schemas: &schemas };
-            let (words, class) = (verb.verb.words(), verb.verb.entry["type"].as_str().unwrap());
+            let verb = Verb { of: verb, outputs: verb.texts("outputs").into_iter().collect(), schemas: &schemas };
+            let (words, class) = (verb.of.words(), verb.of.entry["type"].as_str().unwrap());
             let mut seen = BTreeSet::new();
             let mut look = |line: &str, ran: &Outcome| {
                 statuses.entry(class).or_default().insert(ran.status);
                 seen.extend(verb.kinds(line, ran, &mut faults));
             };
-            for example in verb.verb.texts("examples") {
+            for example in verb.of.texts("examples") {
                 let place = Place::new();
                 let ran = place.sh(&with_silent_prelude(example)).success();
                 events_below(&place.home, &mut written);
@@ -148,7 +148,7 @@ fn every_kind_of_answer_of_every_verb_is_shown_and_fits_its_schema() {
                 missing.insert(words.clone(), unseen);
             }
             known.insert(words);
-            events.extend(verb.verb.texts("events"));
+            events.extend(verb.of.texts("events"));
             used.extend(verb.outputs);
         }
         let unused: Vec<&str> =
