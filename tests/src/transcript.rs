@@ -268,13 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_the_one_below_its_heading() {
-        let page = ".Ss A\n.Bd -literal\na\n.Ed\n.Ss B\ntext\n.Bd -literal\nb \\e\n.Ed\n";
-        assert_eq!(block_below(page, "B"), "b \\\n");
-    }
-
-    #[test]
-    fn mdoc_escapes_are_taken_out() {
-        assert_eq!(unescaped("\\&.x \\(aqa\\(aq \\e n"), ".x 'a' \\ n");
+    fn a_block_is_the_one_below_its_heading_without_escapes() {
+        let page = ".Ss A\n.Bd -literal\na\n.Ed\n.Ss B\ntext\n.Bd -literal\n\\&.x \\(aqa\\(aq \\e n\n.Ed\n";
+        assert_eq!(block_below(page, "B"), ".x 'a' \\ n\n");
     }
 }

@@ -45,11 +45,3 @@ fn the_check_of_a_tool_says_all_that_is_wrong_and_nothing_vanishes() {
     let ran = place.sh("echo hi | cp-toolloop --backend stub --tools tools");
     assert!(ran.stderr.contains("bad") && !ran.stderr.contains("plain"), "{}", ran.stderr);
 }
-
-#[test]
-fn many_bad_rows_are_records_and_few_lines_for_people() {
-    let ran = Place::new().sh("yes nope | head -n 1000 | cp-log append --rows");
-    assert_eq!(ran.stdout.matches("\"type\":\"error\"").count(), 1000);
-    assert_eq!(ran.stderr.lines().count(), 6, "{}", ran.stderr);
-    assert!(ran.stderr.contains("995 more items failed"), "{}", ran.stderr);
-}

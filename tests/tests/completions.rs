@@ -130,20 +130,14 @@ fn every_verb_and_every_option_is_offered_and_no_word_that_nobody_types() {
         for hidden in ["send", "run", "compose", "session"] {
             assert!(!offered.iter().any(|word| word == hidden), "{program}: {offered:?}");
         }
-        for command in cp_tests::commands(program) {
-            let path = command["path"].as_str().unwrap();
-            assert!(
-                path.is_empty() || offered.iter().any(|word| path.split(' ').next() == Some(word)),
-                "{program} {path}"
-            );
+        for verb in cp_tests::verbs_of(program) {
+            let path = verb.path();
+            let first = path.split(' ').next().unwrap();
+            assert!(path.is_empty() || offered.iter().any(|word| word == first), "{program} {path}");
             let options = [ask(&format!("{path} -")), ask(&format!("{path} --"))].concat();
-            for param in command["params"].as_array().unwrap() {
-                let name = param["name"].as_str().unwrap();
-                assert!(
-                    !name.starts_with('-') || options.iter().any(|option| option == name),
-                    "{program} {path}: {name}"
-                );
-            }
+            let is_missing = |name: &&str| name.starts_with('-') && !options.iter().any(|option| option == name);
+            let missing: Vec<&str> = verb.names("name").filter(is_missing).collect();
+            assert!(missing.is_empty(), "{program} {path}: {missing:?}");
         }
     }
     let sent = Place::new()

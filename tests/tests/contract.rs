@@ -1,10 +1,8 @@
 //! The contract suite: every program, every verb that its `reference` lists. A new verb is covered by being listed; one
 //! that is not listed fails.
 
-use std::time::Duration;
-
-use cp_testkit::{PROGRAMS, Place, Signal};
-use cp_tests::{check_contract, reference, verbs};
+use cp_testkit::{PROGRAMS, Place};
+use cp_tests::{Verb, check_contract, reference, verbs};
 use serde_json::Value;
 
 /// Splits an example before its last command: what `;` and `&&` separate outside of quotes and `$(...)`.
@@ -39,70 +37,25 @@ pub(crate) fn with_silent_prelude(example: &str) -> String {
 }
 
 #[test]
-fn every_example_of_every_verb_runs_and_keeps_the_contract() {
+fn wrong_command_line_is_a_usage_error_that_names_the_nearest() {
+    let refused = |line: &str| {
+        let ran = Place::new().sh(line);
+        check_contract(&ran);
+        ran.failed(2, "E_USAGE")["details"].clone()
+    };
     for program in PROGRAMS {
-        let reference = reference(program);
-        for command in reference["commands"].as_array().unwrap() {
-            let verb = format!("{program} {}", command["path"].as_str().unwrap());
-            let output = command["output_schema"].as_str().unwrap();
-            let properties = &reference["schemas"][output]["json_schema"]["properties"];
-            let has_fields = properties.as_object().is_some_and(|fields| !fields.is_empty());
-            assert!(has_fields || output == "passed", "{verb}: the schema has no fields");
-            let examples = command["examples"].as_array().unwrap();
-            assert!(!examples.is_empty(), "{verb}: no example");
-            let mut checked = 0;
-            for example in examples.iter().map(|example| example.as_str().unwrap()) {
-                println!("{example}"); // shown when the test fails
-                let ran = Place::new().sh(&with_silent_prelude(example));
-                assert_eq!(ran.status, 0, "{example}\n{}\n{}", ran.stdout, ran.stderr);
-                if verb.ends_with(" tee") || verb == "cp-shell " {
-                    checked += 1; // what a tee prints is what it was given, and a request's answer has its own form
-                } else if prints_envelopes(program, example) {
-                    check_contract(&ran);
-                    // What the lines say is looked at in `answers`; a projection is less than the verb prints.
-                    checked += usize::from(!example.contains("--fields"));
-                }
-            }
-            assert!(checked > 0, "{verb}: no example shows the verb's own output");
+        assert_eq!(refused(&format!("{program} refrence"))["nearest"], "reference", "{program}");
+        for wrong in ["reference surplus", "completions", "context --format xml", "context --fields nonsense"] {
+            refused(&format!("{program} {wrong}"));
         }
     }
-}
-
-#[test]
-fn doctor_warns_of_a_program_that_is_not_stable() {
-    for program in PROGRAMS {
-        let reference = reference(program);
-        let doctor = Place::new().sh(&format!("{program} doctor")).closing();
-        let checks = doctor["data"]["checks"].as_array().unwrap().clone();
-        let ready = checks.iter().find(|check| check["check"] == "release_readiness").unwrap();
-        let expected = match reference["release_readiness"]["level"].as_str() {
-            Some("stable") => "pass",
-            Some("beta") => "warn",
-            _ => "fail",
-        };
-        assert_eq!(
-            (ready["status"].as_str(), ready["fix"].is_string()),
-            (Some(expected), expected != "pass"),
-            "{program}"
-        );
+    for verb in verbs() {
+        let details = refused(&format!("{} --formaat json", verb.words()));
+        let hint = "did you mean `--format`?";
+        assert_eq!((&details["nearest"], &details["hint"]), (&"--format".into(), &hint.into()), "{verb:?}");
     }
-}
-
-#[test]
-fn a_slip_in_a_verb_or_an_option_is_a_usage_error_that_names_the_nearest() {
-    for program in PROGRAMS {
-        let place = Place::new();
-        let ran = place.sh(&format!("{program} refrence"));
-        check_contract(&ran);
-        assert_eq!(ran.closing()["error"]["code"], "E_USAGE", "{program}");
-        assert_eq!(ran.closing()["error"]["details"]["nearest"], "reference", "{program}");
-    }
-    for (verb, _) in verbs() {
-        let ran = Place::new().sh(&format!("{verb} --formaat json"));
-        check_contract(&ran);
-        assert_eq!(ran.closing()["error"]["code"], "E_USAGE", "{verb}");
-        assert_eq!(ran.closing()["error"]["details"]["nearest"], "--format", "{verb}");
-    }
+    let hint = refused("cp-log query --nothing-like-it")["hint"].clone();
+    assert_eq!(hint, "`cp-log query --help` lists the options");
 }
 
 #[test]
@@ -114,109 +67,57 @@ fn a_reader_that_leaves_ends_a_program_quietly() {
     }
 }
 
-/// The verbs that read a stream: they take `--input`.
-fn streaming_verbs() -> Vec<(String, Value)> {
-    let is_stream = |verb: &Value| verb["params"].as_array().unwrap().iter().any(|param| param["name"] == "--input");
-    let verbs: Vec<_> = verbs().into_iter().filter(|(_, verb)| is_stream(verb)).collect();
+/// The verbs that read a stream: they take `--input`. What each of them needs in an empty home: commands before it, and
+/// options.
+fn streaming_verbs() -> Vec<(Verb, &'static str, &'static str)> {
+    let verbs: Vec<_> = verbs().filter(|verb| verb.has("--input")).map(with_needs).collect();
     assert!(verbs.len() >= 6, "{verbs:?}");
     verbs
 }
 
-/// What a streaming verb needs beside its input, in an empty home.
-fn needs(verb: &str) -> (&'static str, &'static str) {
-    match verb {
+fn with_needs(verb: Verb) -> (Verb, &'static str, &'static str) {
+    let (before, options) = match verb.words().as_str() {
         "cp-llm" | "cp-llm batch submit" | "cp-toolloop" => ("", "--backend stub"),
         "cp-mcp call" => ("", "--mcp 'cp=cp-mcp serve'"),
         "cp-log check-proof" => (
-            "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --sign-with K; } >/dev/null; cp-log prove 5 -f L --format raw >p; ",
+            "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --sign-with K; } >/dev/null
+            cp-log prove 5 -f L --format raw >p; ",
             "--trust K.pub p",
         ),
         "cp-session append" | "cp-session tee" => {
             ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", "")
         }
         _ => ("", ""),
-    }
+    };
+    (verb, before, options)
 }
 
 #[test]
-fn empty_input_is_a_validation_error() {
-    for (verb, _) in streaming_verbs() {
-        let (before, options) = needs(&verb);
-        let ran = Place::new().sh(&format!("{before}{verb} {options} </dev/null"));
+fn empty_input_is_a_validation_error_and_a_bad_line_an_item_error_with_its_index() {
+    for (verb, before, options) in streaming_verbs() {
+        let words = verb.words();
+        let ran = Place::new().sh(&format!("{before}{words} {options} </dev/null"));
         check_contract(&ran);
-        assert_eq!(ran.closing()["error"]["code"], "E_VALIDATION", "{verb}: {}", ran.stdout);
-    }
-}
-
-#[test]
-fn a_bad_line_in_a_stream_is_an_item_error_with_its_index() {
-    for (verb, _) in streaming_verbs() {
-        if verb.ends_with(" tee") {
-            continue; // tee passes every line, whatever it is; its own tests say so
+        assert_eq!(ran.error()["code"], "E_VALIDATION", "{ran:?}");
+        // tee passes every line, whatever it is; its own tests say so.
+        if !words.ends_with(" tee") {
+            let ran = Place::new().sh(&format!("{before}echo '{{\"ok\":true,' | {words} {options} --input records"));
+            check_contract(&ran);
+            let error = &ran.records()[0]["error"];
+            assert_eq!((&error["code"], &error["details"]["index"]), (&"E_VALIDATION".into(), &0.into()), "{ran:?}");
         }
-        let (before, options) = needs(&verb);
-        let ran = Place::new().sh(&format!("{before}printf '%s\\n' '{{\"ok\":true,\"schema_version\":\"1.0\",\"type\":' | {verb} {options} --input records"));
-        check_contract(&ran);
-        let lines = ran.records();
-        assert_eq!(lines[0]["error"]["code"], "E_VALIDATION", "{verb}: {}", ran.stdout);
-        assert_eq!(lines[0]["error"]["details"]["index"], 0, "{verb}: {}", ran.stdout);
     }
 }
 
 #[test]
 fn a_failure_from_upstream_comes_through_with_its_exit() {
     let failure = r#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"gone","details":{},"retryable":false},"meta":{"duration_ms":1}}"#;
-    for (verb, command) in streaming_verbs() {
-        let exits: Vec<String> = command["exit_codes"].as_array().unwrap().iter().map(ToString::to_string).collect();
-        let table = reference("cp-log")["exit_codes"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert!(table.iter().all(|exit| exits.contains(exit)), "{verb}: upstream may fail with any of {table:?}");
-        let (before, options) = needs(&verb);
-        let ran = Place::new().sh(&format!("{before}echo '{failure}' | {verb} {options}"));
-        assert_eq!(ran.status, 3, "{verb}: {} {}", ran.stdout, ran.stderr);
-        assert!(ran.stdout.contains("\"E_NOT_FOUND\""), "{verb}: {}", ran.stdout);
+    let table = reference("cp-log")["exit_codes"].as_object().unwrap();
+    for (verb, before, options) in streaming_verbs() {
+        let exits: Vec<String> = verb.entry["exit_codes"].as_array().unwrap().iter().map(Value::to_string).collect();
+        assert!(table.keys().all(|exit| exits.contains(exit)), "{verb:?}: upstream may fail with any of {table:?}");
+        let ran = Place::new().sh(&format!("{before}echo '{failure}' | {} {options}", verb.words()));
+        assert!(ran.status == 3 && ran.stdout.contains("\"E_NOT_FOUND\""), "{ran:?}");
         check_contract(&ran);
     }
-}
-
-#[test]
-fn an_argument_is_the_whole_input_even_when_standard_input_stays_open() {
-    for (program, words) in [
-        ("cp-llm", &["--backend", "stub", "--", "a text"][..]),
-        ("cp-compose", &["--", "a text"]),
-        ("cp-toolloop", &["--backend", "stub", "--", "a text"]),
-        ("cp-log", &["append", "a text"]),
-    ] {
-        let place = Place::new();
-        let mut child = place.program(program).args(words).start();
-        cp_testkit::until("its end, with its standard input open", || child.has_ended());
-        child.wait().success();
-    }
-}
-
-#[test]
-fn a_signal_leaves_a_closing_line_and_130() {
-    for (verb, _) in streaming_verbs() {
-        if verb.ends_with(" tee") {
-            continue; // tee drains to the end of its input first
-        }
-        let place = Place::new();
-        let (before, options) = needs(&verb);
-        let script = format!("{before}exec {verb} {options} --input records");
-        let child = place.shell("sh", &script).start();
-        std::thread::sleep(Duration::from_millis(600));
-        child.signal(Signal::INT);
-        // Its standard input stays open: only the signal ends it.
-        child.wait().failed(130, "E_INTERRUPTED");
-    }
-}
-
-#[test]
-fn a_record_comes_out_before_the_input_ends() {
-    let prompt =
-        r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
-    let place = Place::new();
-    let mut child = place.program("cp-llm").args(["--backend", "stub"]).start();
-    child.write(format!("{prompt}\n"));
-    assert!(child.line().starts_with("{\"ok\":true"));
-    child.finish().success();
 }

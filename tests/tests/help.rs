@@ -1,7 +1,7 @@
 //! What a newcomer meets: help that shows the whole program, and no word in it that one cannot type.
 
 use cp_testkit::{PROGRAMS, Place};
-use cp_tests::{check_contract, commands};
+use cp_tests::{check_contract, verbs_of};
 
 /// The lines of a page below a heading, up to the next empty one.
 fn below<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
@@ -9,57 +9,27 @@ fn below<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn help_of_every_verb_has_its_usage_and_every_one_of_its_options() {
+fn help_of_every_verb_has_its_usage_and_options_and_lists_every_verb() {
     for program in PROGRAMS {
         let place = Place::new();
-        for command in commands(program) {
-            let verb = format!("{program} {}", command["path"].as_str().unwrap());
-            let verb = verb.trim_end();
-            let page = place.sh(&format!("{verb} --help")).success().stdout;
-            assert!(page.lines().any(|line| line.starts_with(&format!("Usage: {verb} [OPTIONS]"))), "{verb}: {page}");
-            assert!(page.contains("\nExamples:\n  "), "{verb}");
-            for name in command["params"].as_array().unwrap().iter().map(|param| param["name"].as_str().unwrap()) {
-                let shown = page.lines().any(|line| {
-                    line.starts_with("  ") && line.split([' ', ',', '<', '>', '[', ']']).any(|word| word == name)
-                });
-                assert!(shown, "{verb}: {name} is not in\n{page}");
-            }
-        }
-        let page = place.sh(&format!("{program} --help")).stdout;
+        let help = |words: &str| place.sh(&format!("{words} --help")).success().stdout;
+        let page = help(program);
         let shared = below(&page, "Options of every program:");
         assert!(shared.iter().filter(|line| line.contains("--")).count() >= 11, "{program}: {page}");
-    }
-}
-
-#[test]
-fn a_verb_that_is_not_listed_fails() {
-    for program in PROGRAMS {
-        let page = Place::new().sh(&format!("{program} --help")).stdout;
-        let paths: Vec<String> = commands(program).iter().map(|c| c["path"].as_str().unwrap().to_owned()).collect();
-        let is_verb = |line: &&str| {
-            let name = line.strip_prefix("  ").and_then(|line| line.split("  ").next());
-            name.is_some_and(|name| !name.is_empty() && paths.iter().any(|path| path == name))
-        };
-        let shown: Vec<&str> = page.lines().filter(is_verb).collect();
-        let named = paths.iter().filter(|path| !path.is_empty()).count();
-        assert!(named >= 5 && shown.len() == named, "{program}: {shown:?} of {paths:?}\n{page}");
-    }
-}
-
-#[test]
-fn short_help_is_about_one_screen_and_long_help_begins_with_main_options() {
-    for program in PROGRAMS {
-        let page = Place::new().sh(&format!("{program} -h")).success().stdout;
-        let lines = page.lines().count();
-        assert!((10..=48).contains(&lines), "{program}: {lines} lines\n{page}");
-        let widest = page.lines().map(|line| line.chars().count()).max();
-        assert!(widest <= Some(80), "{program}: {widest:?}\n{page}");
-        assert!(page.contains("text at a terminal and JSON elsewhere"), "{program}: {page}");
-        assert!(page.contains("\nExamples:\n  "), "{program}: {page}");
-    }
-    let begin = Place::new().sh("cp-llm --help | head -50").stdout;
-    for words in ["cp-llm [OPTIONS] [TEXT]", "-s, --system", "-m, --model", "--backend", "-- hello"] {
-        assert!(begin.contains(words), "{words}\n{begin}");
+        for verb in verbs_of(program) {
+            let is_listed = page
+                .lines()
+                .any(|line| line.strip_prefix("  ").is_some_and(|line| line.split("  ").next() == Some(verb.path())));
+            assert!(is_listed || verb.path().is_empty(), "{verb:?} is not in\n{page}");
+            let words = verb.words();
+            let page = help(&words);
+            assert!(page.lines().any(|line| line.starts_with(&format!("Usage: {words} [OPTIONS]"))), "{words}: {page}");
+            assert!(page.contains("\nExamples:\n  "), "{words}");
+            let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("  ")).collect();
+            let shown: Vec<&str> = shown.iter().flat_map(|line| line.split([' ', ',', '<', '>', '[', ']'])).collect();
+            let missing: Vec<&str> = verb.names("name").filter(|name| !shown.contains(name)).collect();
+            assert!(missing.is_empty(), "{words}: {missing:?} is not in\n{page}");
+        }
     }
 }
 
@@ -188,29 +158,5 @@ fn misspelt_verb_is_not_sent_to_a_model() {
             assert_eq!(status, Some(0), "{program} {words:?}: {text}");
         }
         assert_eq!(place.sh(&format!("CP_BACKEND=stub {program} {word} </dev/null")).status, 2, "{program} {word}");
-    }
-}
-
-#[test]
-fn doctor_fails_if_check_fails() {
-    for program in PROGRAMS {
-        let place = Place::new();
-        place.sh(&format!("{program} doctor")).success();
-        place.work.write("file", "");
-        let failed = place.sh(&format!("{program} doctor --home file"));
-        failed.failed(1, "E_PARTIAL");
-        assert_eq!(failed.closing()["error"]["details"]["checks"][0]["status"], "fail", "{program}");
-    }
-}
-
-#[test]
-fn usage_hint_names_nearest_option_and_help_of_verb() {
-    let place = Place::new();
-    for (line, hint) in [
-        ("cp-log query --limt 3", "did you mean `--limit`?"),
-        ("cp-log --verison", "did you mean `--version`?"),
-        ("cp-log query --nothing-like-it", "`cp-log query --help` lists the options"),
-    ] {
-        assert_eq!(place.sh(line).closing()["error"]["details"]["hint"], hint, "{line}");
     }
 }

@@ -13,5 +13,4 @@ mod model;
 mod outer;
 mod routes;
 mod screen;
-mod served;
 mod trust;

@@ -11,7 +11,6 @@ mod contract;
 mod cp_ask;
 mod doors;
 mod endpoints;
-mod first_lines;
 mod help;
 mod home;
 mod hooks;

@@ -363,26 +363,6 @@ fn tool_loop_returns_zero_one_and_two_and_logs_each_iteration() {
 }
 
 #[test]
-fn a_run_out_of_iterations_can_be_resumed_after_tool_loop_has_left() {
-    each(|shell| {
-        shell.tool("tools/bin/weather", WEATHER);
-        shell.write(
-            "tools/tools.json",
-            "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"d\"}}]}",
-        );
-        shell.write("calls", CALLS);
-        let ran = shell.run("export CP_STUB_SCRIPT=calls; tool_loop 'Rome?' '' tools/tools.json 1; echo $?");
-        assert_eq!(ran.stdout, "2\n", "{}", ran.stderr);
-        let resume = ran.stderr.lines().find_map(|line| line.strip_prefix("  Resume: ")).unwrap_or_default();
-        assert!(resume.starts_with("cp-toolloop ") && resume.contains("resume RUN-"), "{}: {}", shell.name, ran.stderr);
-        shell.prints(
-            "export CP_STUB_SCRIPT=calls; R=$(cp-toolloop runs | jq -r '.data.items[0].id'); cp-toolloop resume $R --max-iterations 2 --format text",
-            "It is sunny.\nYes.\n",
-        );
-    });
-}
-
-#[test]
 fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
     each(|shell| {
         let ran = shell.run("").stderr;

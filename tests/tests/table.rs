@@ -1,11 +1,10 @@
 //! One table: what `reference` says is what the pages, the environment and the ledgers say.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use cp_testkit::{PROGRAMS, Place, repository};
-use cp_tests::{check_contract, reference, verbs};
-use serde_json::Value;
+use cp_tests::{check_contract, reference, verbs, verbs_of};
+use serde_json::json;
 
 fn page(name: &str) -> String {
     std::fs::read_to_string(repository().join("man").join(name)).unwrap()
@@ -30,20 +29,14 @@ fn described(page: &str) -> BTreeSet<String> {
     options(page.lines().filter(|line| line.starts_with(".It Fl ")).chain(synopsis))
 }
 
-fn names<'a>(reference: &'a Value, member: &'a str) -> impl Iterator<Item = &'a str> {
-    let commands = reference["commands"].as_array().unwrap().iter();
-    commands.flat_map(|command| command["params"].as_array().unwrap()).filter_map(move |param| param[member].as_str())
-}
-
 #[test]
 fn a_page_describes_the_options_of_its_program_and_no_others() {
     let overview = options(page("cp-options.7").lines());
     for program in PROGRAMS {
-        let reference = reference(program);
         let text = page(&format!("{program}.1"));
         let (named, own) = (options(text.lines()), described(&text));
-        let table: BTreeSet<&str> =
-            names(&reference, "name").chain(names(&reference, "short")).filter(|name| name.starts_with('-')).collect();
+        let both = verbs_of(program).flat_map(|verb| verb.names("name").chain(verb.names("short")));
+        let table: BTreeSet<&str> = both.filter(|name| name.starts_with('-')).collect();
         let missing: Vec<_> =
             table.iter().filter(|name| !named.contains(**name) && !overview.contains(**name)).collect();
         assert!(missing.is_empty(), "neither {program}(1) nor cp-options(7) has {missing:?}");
@@ -75,8 +68,7 @@ fn variables(page: &str) -> BTreeSet<String> {
 fn a_page_has_the_variables_that_its_program_reads() {
     let overview = page("cp-tools.7");
     for program in PROGRAMS {
-        let reference = reference(program);
-        let rows = reference["environment"].as_object().unwrap();
+        let rows = reference(program)["environment"].as_object().unwrap();
         let table: BTreeSet<&str> = rows.keys().map(String::as_str).collect();
         assert!(rows.values().all(|description| !description.as_str().unwrap().is_empty()), "{program}");
         let own = variables(&page(&format!("{program}.1")));
@@ -88,70 +80,21 @@ fn a_page_has_the_variables_that_its_program_reads() {
     }
 }
 
-/// The events of a ledger that any program may write: its own life, and the audit.
-const OF_EVERY_LEDGER: [&str; 5] = ["ledger.open", "ledger.made", "ledger.recovered", "command", "error"];
-
-fn events_below(directory: &Path, into: &mut BTreeSet<String>) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            events_below(&path, into);
-        } else if path.extension().is_some_and(|end| end == "jsonl") {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            into.extend(
-                lines.filter(|line| line["seq"].is_u64()).filter_map(|line| Some(line["event"].as_str()?.to_owned())),
-            );
-        }
-    }
-}
-
-#[test]
-fn what_the_examples_write_on_ledgers_are_the_events_of_the_table() {
-    let references: Vec<Value> = PROGRAMS.iter().map(|program| reference(program)).collect();
-    let commands: Vec<&Value> = references.iter().flat_map(|all| all["commands"].as_array().unwrap()).collect();
-    let list = |command: &Value, member: &str| -> Vec<String> {
-        command[member].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
-    };
-    let table: BTreeSet<String> = commands.iter().flat_map(|command| list(command, "events")).collect();
-    let mut written = BTreeSet::new();
-    for command in commands.iter().filter(|command| command["type"] != "query") {
-        for example in list(command, "examples") {
-            let place = Place::new();
-            place.sh(&example);
-            events_below(&place.home, &mut written);
-        }
-    }
-    // Chosen by --event in the examples.
-    let chosen = ["deploy", "tick"];
-    let known = |event: &&String| {
-        table.contains(*event) || OF_EVERY_LEDGER.contains(&event.as_str()) || chosen.contains(&event.as_str())
-    };
-    let unknown: Vec<_> = written.iter().filter(|event| !known(event)).collect();
-    assert!(unknown.is_empty(), "no verb says that it writes {unknown:?}");
-    assert!(written.intersection(&table).count() >= 15, "{written:?}");
-}
-
 #[test]
 fn the_table_has_the_short_names_the_defaults_and_what_standard_input_is() {
-    let reference = reference("cp-llm");
-    let send = &reference["commands"][0];
-    let param = |name: &str| {
-        send["params"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|param| param["name"] == name)
-            .unwrap_or_else(|| panic!("{name}"))
-    };
-    assert_eq!(param("--system")["short"], "-s");
-    assert_eq!(param("--timeout")["default"], "600s");
-    assert!(param("--cache").get("default").is_none());
-    assert_eq!(param("TEXT")["required"], false);
-    assert_eq!(send["stdin"], serde_json::json!(["text", "records", "rows"]));
-    for (words, verb) in verbs() {
-        let reads = verb["params"].as_array().unwrap().iter().any(|param| param["name"] == "--input");
-        assert!(!reads || verb["stdin"] != serde_json::json!([]), "{words}");
+    let send = verbs_of("cp-llm").next().unwrap();
+    for (name, member, value) in [
+        ("--system", "short", json!("-s")),
+        ("--timeout", "default", json!("600s")),
+        ("--cache", "default", json!(null)),
+        ("TEXT", "required", json!(false)),
+    ] {
+        let param = send.params().iter().find(|param| param["name"] == name).unwrap();
+        assert_eq!(param[member], value, "{name}");
+    }
+    assert_eq!(send.texts("stdin"), ["text", "records", "rows"]);
+    for verb in verbs() {
+        assert!(!verb.has("--input") || !verb.texts("stdin").is_empty(), "{verb:?}");
     }
 }
 

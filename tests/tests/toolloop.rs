@@ -1,7 +1,6 @@
 //! cp-toolloop among the others: what comes from cp-compose, and what goes to cp-session and cp-log.
 
 use cp_testkit::{Place, repository};
-use cp_tests::check_contract;
 use serde_json::{Value, json};
 
 /// A tool of three lines of shell.
@@ -13,48 +12,6 @@ pub(crate) fn tool(place: &Place, name: &str, body: &str) {
 
 pub(crate) fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).map(|line| &line["data"]).collect()
-}
-
-#[test]
-fn turns_that_a_session_keeps_alternate_strictly() {
-    let place = Place::new();
-    tool(&place, "echo_it", "cat");
-    let ran = place.sh(
-        r#"S=$(cp-session start | jq -r .data.session_id)
-        for n in 1 2; do
-            echo '{"content":"let me see","tool_calls":[{"name":"echo_it","input":{"n":1}},{"name":"nope"}]}' >>script
-            echo '{"tool_calls":[{"name":"echo_it"}]}' >>script
-            echo '{"content":"done"}' >>script
-            cp-compose --session "$S" "question $n" | cp-toolloop --tools tools --backend stub --stub-script script | cp-session tee "$S" >out.$n || exit
-        done
-        cp-session load "$S" | jq -r 'if has("data") and .data.messages then .data.messages[].role elif .data.role then .data.role else empty end' >roles
-        tail -n 1 out.2; cat roles | tr '\n' ' '; cp-session count "$S" | jq .data.count"#,
-    );
-    assert_eq!(ran.status, 0, "{ran:?}");
-    let (closing, roles) = ran.stdout.split_once('\n').unwrap();
-    assert_eq!(serde_json::from_str::<Value>(closing).unwrap()["ok"], true, "{closing}");
-    assert_eq!(roles, format!("{}12\n", "user assistant ".repeat(6)), "{}", ran.stderr);
-}
-
-#[test]
-fn a_failure_before_it_travels_through() {
-    let ran = Place::new().sh("cp-compose --agent nobody x | cp-toolloop --backend stub | cp-log tee r.jsonl");
-    check_contract(&ran);
-    assert_eq!((ran.status, &ran.closing()["error"]["code"]), (3, &json!("E_NOT_FOUND")), "{}", ran.stderr);
-}
-
-#[test]
-fn each_prompt_of_a_stream_is_a_run_of_its_own() {
-    let place = Place::new();
-    let ran = place.sh("{ cp-compose a; cp-compose b; } | cp-toolloop --backend stub");
-    check_contract(&ran);
-    assert_eq!(of(&ran.records(), "message").len(), 2, "{ran:?}");
-    let runs = place.sh("cp-toolloop runs | jq -r '.data.items[] | .status, .ledger'");
-    let lines: Vec<&str> = runs.stdout.lines().collect();
-    assert_eq!((lines.len(), lines[0], lines[2]), (4, "completed", "completed"), "{runs:?}");
-    assert_ne!(lines[1], lines[3]);
-    let verified = place.sh(&format!("cp-log verify {} {}", lines[1], lines[3]));
-    assert_eq!(verified.status, 0, "{verified:?}");
 }
 
 #[test]

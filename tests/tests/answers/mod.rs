@@ -4,31 +4,28 @@
 mod fit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use cp_testkit::{Outcome, PROGRAMS, Place};
-use cp_tests::reference;
+use cp_tests::{check_contract, reference, verbs_of};
 use serde_json::Value;
 
 use self::fit::Schemas;
 use crate::contract::{prints_envelopes, with_silent_prelude};
 
-fn list(value: &Value) -> BTreeSet<String> {
-    value.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
-}
-
-/// A verb, its kinds of lines, and its exit statuses, as `reference` has them.
+/// A verb, and the schemas of its program.
 struct Verb<'a> {
-    words: String,
-    outputs: BTreeSet<String>,
-    exits: Vec<i64>,
+    of: cp_tests::Verb,
+    outputs: BTreeSet<&'static str>,
     schemas: &'a Schemas,
 }
 
 impl Verb<'_> {
     /// The kinds of the lines that a command line printed, each of which fits the schema of its kind.
     fn kinds(&self, line: &str, ran: &Outcome, faults: &mut Vec<String>) -> BTreeSet<String> {
-        if !self.exits.contains(&i64::from(ran.status)) {
-            faults.push(format!("{line}: exit {} is not one of {:?}", ran.status, self.exits));
+        let exits = self.of.entry["exit_codes"].as_array().unwrap();
+        if !exits.contains(&ran.status.into()) {
+            faults.push(format!("{line}: exit {} is not one of {exits:?}", ran.status));
         }
         let mut kinds = BTreeSet::new();
         for answer in ran.records() {
@@ -54,7 +51,7 @@ impl Verb<'_> {
             // The name of a record is that of its schema, where there is one.
             Some(kind) if self.outputs.contains(kind) => self.fits(kind, data),
             _ => {
-                let own = self.outputs.iter().filter(|name| !["error", "summary"].contains(&name.as_str()));
+                let own = self.outputs.iter().filter(|name| !["error", "summary"].contains(name));
                 let outcomes: Vec<_> = own.map(|name| self.fits(name, data)).collect();
                 let fitting: Vec<&String> = outcomes.iter().flatten().collect();
                 match fitting[..] {
@@ -68,7 +65,7 @@ impl Verb<'_> {
 
     fn fits(&self, name: &str, value: &Value) -> Result<String, String> {
         if !self.outputs.contains(name) {
-            return Err(format!("{} does not say that it prints `{name}`", self.words));
+            return Err(format!("{} does not say that it prints `{name}`", self.of.words()));
         }
         self.schemas.fits(name, value).map(|()| name.to_owned())
     }
@@ -92,46 +89,70 @@ fn lines() -> impl Iterator<Item = (String, Vec<&'static str>)> {
     })
 }
 
-/// The lines of a verb: those of the table, its examples, and one that fails. What `--fields` chooses is less than a
-/// schema asks for.
-fn lines_of(words: &str, program: &str, command: &Value) -> Vec<String> {
-    let own = lines().filter(|(verb, _)| verb == words).flat_map(|(_, lines)| lines);
-    let examples = command["examples"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-    let examples = examples.filter(|line| prints_envelopes(program, line) && !line.contains("--fields"));
-    own.map(|line| format!("{}\n{line}", setup()))
-        .chain(examples.map(with_silent_prelude))
-        .chain([format!("{words} --no-such-option")])
-        .collect()
+/// The events of a ledger that any program may write: its own life, and the audit. The last are chosen by `--event` in
+/// examples.
+const OF_EVERY_LEDGER: [&str; 7] =
+    ["ledger.open", "ledger.made", "ledger.recovered", "command", "error", "deploy", "tick"];
+
+fn events_below(directory: &Path, into: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            events_below(&path, into);
+        } else if path.extension().is_some_and(|end| end == "jsonl") {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let entries = lines.filter(|line| line["seq"].is_u64());
+            into.extend(entries.filter_map(|line| Some(line["event"].as_str()?.to_owned())));
+        }
+    }
 }
 
 #[test]
 fn every_kind_of_answer_of_every_verb_is_shown_and_fits_its_schema() {
     let (mut missing, mut faults) = (BTreeMap::new(), Vec::new());
-    let mut known = BTreeSet::new();
-    let mut statuses: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    let (mut known, mut written, mut events) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut statuses: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
     for program in PROGRAMS {
-        let reference = reference(program);
-        let schemas = Schemas::of(&reference);
-        for command in reference["commands"].as_array().unwrap() {
-            let words = format!("{program} {}", command["path"].as_str().unwrap()).trim().to_owned();
-            let exits = command["exit_codes"].as_array().unwrap().iter().map(|exit| exit.as_i64().unwrap()).collect();
-            let verb = Verb { words, outputs: list(&command["outputs"]), exits, schemas: &schemas };
-            known.insert(verb.words.clone());
+        let schemas = Schemas::of(reference(program));
+        let mut used = BTreeSet::new();
+        for verb in verbs_of(program) {
+            let verb = Verb { of: verb, outputs: verb.texts("outputs").into_iter().collect(), schemas: &schemas };
+            let (words, class) = (verb.of.words(), verb.of.entry["type"].as_str().unwrap());
             let mut seen = BTreeSet::new();
-            for line in lines_of(&verb.words, program, command) {
-                let ran = Place::new().sh(&line);
-                statuses.entry(command["type"].as_str().unwrap().to_owned()).or_default().insert(ran.status);
-                seen.extend(verb.kinds(line.trim_start_matches(setup()), &ran, &mut faults));
+            let mut look = |line: &str, ran: &Outcome| {
+                statuses.entry(class).or_default().insert(ran.status);
+                seen.extend(verb.kinds(line, ran, &mut faults));
+            };
+            for example in verb.of.texts("examples") {
+                let place = Place::new();
+                let ran = place.sh(&with_silent_prelude(example)).success();
+                events_below(&place.home, &mut written);
+                if prints_envelopes(program, example) {
+                    // What passes a tee or answers a request is no envelope of the program.
+                    if !verb.outputs.contains("passed") && !verb.outputs.contains("response") {
+                        check_contract(&ran);
+                    }
+                    // What `--fields` chooses is less than a schema asks for.
+                    if !example.contains("--fields") {
+                        look(example, &ran);
+                    }
+                }
             }
-            let unseen: Vec<String> = verb.outputs.difference(&seen).cloned().collect();
+            let own = lines().filter(|(verb, _)| *verb == words).flat_map(|(_, lines)| lines).map(str::to_owned);
+            for line in own.chain([format!("{words} --no-such-option")]) {
+                look(&line, &Place::new().sh(&format!("{}\n{line}", setup())));
+            }
+            let unseen: Vec<&str> = verb.outputs.iter().copied().filter(|output| !seen.contains(*output)).collect();
             if !unseen.is_empty() {
-                missing.insert(verb.words.clone(), unseen);
+                missing.insert(words.clone(), unseen);
             }
+            known.insert(words);
+            events.extend(verb.of.texts("events"));
+            used.extend(verb.outputs);
         }
-        let used: BTreeSet<String> =
-            reference["commands"].as_array().unwrap().iter().flat_map(|command| list(&command["outputs"])).collect();
-        let unused: Vec<&String> =
-            reference["schemas"].as_object().unwrap().keys().filter(|name| !used.contains(*name)).collect();
+        let unused: Vec<&str> =
+            cp_tests::keys(&reference(program)["schemas"]).into_iter().filter(|name| !used.contains(name)).collect();
         if !unused.is_empty() {
             faults.push(format!("{program}: no verb prints {unused:?}"));
         }
@@ -140,6 +161,10 @@ fn every_kind_of_answer_of_every_verb_is_shown_and_fits_its_schema() {
     assert!(missing.is_empty(), "no line in the table shows {missing:#?}");
     let strange: Vec<_> = lines().map(|(verb, _)| verb).filter(|verb| !known.contains(verb)).collect();
     assert!(strange.is_empty(), "no program has {strange:?}");
+    let (listed, other): (Vec<&str>, Vec<&str>) =
+        written.iter().map(String::as_str).partition(|event| events.contains(event));
+    assert!(other.iter().all(|event| OF_EVERY_LEDGER.contains(event)), "no verb says that it writes {other:?}");
+    assert!(listed.len() >= 15, "{listed:?}");
     // What a class may leave with is seen, but what takes a signal, or a change at the right moment.
     for (class, exits) in [
         ("query", &[0, 1, 2, 3, 4][..]),

@@ -96,105 +96,6 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
 }
 
 #[test]
-fn a_line_is_saved_as_a_template_and_the_command_line_has_precedence() {
-    let place = Place::new();
-    let save = r#"cp-ask --save full -s $'be\n"brief" it\'s' -m one -o temperature=0 -o top_p=0.5 --schema 'n int' 'Tell {{ who }}: {{ text }}'
-        cp-ask --save plain -x -m one 'Say it.'; cp-ask --save bare -m one; cp-ask templates plain"#;
-    let ran = run(&place, save);
-    assert!(ran.stdout.ends_with("{# cp-ask --model=one --extract -#}\nSay it.\n"), "{}{}", ran.stdout, ran.stderr);
-    let sent = |words: &str| {
-        let ran = run(&place, &format!("cp-ask --dry-run {words}"));
-        serde_json::from_str::<Value>(&ran.stdout).unwrap_or_else(|_| panic!("{words}: {}", ran.stderr))
-    };
-    let full = sent("-t full -p who=Ada -o temperature=1 hi");
-    assert_eq!(full["system"], "be\n\"brief\" it's");
-    assert_eq!((&full["model"], &full["temperature"], &full["top_p"]), (&"one".into(), &1.into(), &0.5.into()));
-    assert_eq!((last_text(&full), full["output_config"].is_object()), ("Tell Ada: hi".to_owned(), true));
-    for (words, model, text) in
-        [("-t plain hi", "one", "Say it.\n\nhi"), ("-t plain", "one", "Say it."), ("-t bare -m two hi", "two", "hi")]
-    {
-        let request = sent(words);
-        assert_eq!((request["model"].as_str(), last_text(&request).as_str()), (Some(model), text), "{words}");
-    }
-    // What starts programs, reads files or leaves the machine is not an option of a template.
-    for option in ["--backend ./x", "--tools .", "-f key", "-a key", "--agent x", "--no-redact", "--wrong", "text"] {
-        place.work.write("t", format!("{{# cp-ask {option} -#}}\nhi\n"));
-        let ran = run(&place, "cp-ask -t ./t hi");
-        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{option}: {}", ran.stderr);
-        assert!(ran.stderr.starts_with("✗ ./t: unexpected argument"), "{option}: {}", ran.stderr);
-    }
-}
-
-#[test]
-fn the_first_answer_takes_one_try() {
-    let place = Place::new();
-    let run = |script: &str| place.sh(&format!("exec </dev/null; {script}"));
-    for (script, line) in [
-        ("cp-ask hi", "cp-ask keys set openai"),
-        ("cp-ask -m gpt-4o hi", "cp-ask keys set openai"),
-        ("cp-ask -m claude-opus-4-5 hi", "cp-ask keys set anthropic"),
-        ("cp-ask -m gemini-2.5-pro hi", "cp-ask keys set gemini"),
-    ] {
-        let ran = run(script);
-        assert_eq!((ran.status, ran.stderr.lines().nth(1)), (4, Some(format!("  Hint: {line}").as_str())), "{ran:?}");
-        assert!(ran.stderr.lines().count() == 3, "{}", ran.stderr);
-    }
-    for (keys, chosen) in [
-        ("OPENAI_API_KEY=k", "openai/gpt-5.2"),
-        ("ANTHROPIC_API_KEY=k", "anthropic/claude-sonnet-4-5"),
-        ("GEMINI_API_KEY=k", "gemini/gemini-2.5-pro"),
-        ("OPENAI_API_KEY=k CP_MODEL=other", "other"),
-        ("OPENAI_API_KEY=k GEMINI_API_KEY=k", ""),
-        ("OPENAI_API_KEY=k OPENAI_BASE_URL=http://127.0.0.1:9", ""),
-    ] {
-        let ran = run(&format!("export {keys}; cp-ask models default; cp-ask --dry-run hi | jq -r .model"));
-        // Gemini has the model in the address.
-        let model = if chosen.starts_with("gemini") { "null" } else { chosen.rsplit('/').next().unwrap() };
-        let expected = if chosen.is_empty() { String::new() } else { format!("{chosen}\n{model}\n") };
-        assert_eq!(ran.stdout, expected, "{keys}: {}", ran.stderr);
-    }
-    let said = run("echo k | cp-ask keys set openai >/dev/null; cp-ask models").stderr;
-    assert!(said.starts_with("cp-ask: openai/gpt-5.2 is the default; "), "{said}");
-}
-
-#[test]
-fn template_begins_the_text_or_renders_it() {
-    let place = Place::new();
-    place.home.write("config/templates/review.md", "Review this.\n");
-    place.home.write("config/templates/translate.md", "To {{ language }}: {{ text }}");
-    for (script, text) in [
-        ("echo diff | cp-ask -t review", "Review this.\n\ndiff"),
-        ("cp-ask -t review", "Review this."),
-        ("echo diff | cp-ask -t review 'only errors'", "Review this.\n\nonly errors\n\ndiff"),
-        ("cp-ask -t translate -p language=German 'good day'", "To German: good day"),
-        ("echo hello | cp-ask --template translate.md --param language=fr", "To fr: hello"),
-    ] {
-        assert_eq!(last_text(&prompt(&place, script)), text, "{script}");
-    }
-    for (script, status, complaint) in [
-        ("cp-ask -t translate hi", 2, "language"),
-        ("cp-ask -t translate -p langauge=German hi", 2, "`langauge`; the template has language, text"),
-        ("cp-ask -t reviw hi", 3, "did you mean `review`?"),
-        ("cp-ask -t review -p a=b hi", 2, "nothing uses the variable `a`; the template has none"),
-        ("echo '{{ other }}' >t; cp-ask -t ./t -p other=1 hi", 2, "does not use the text"),
-        ("cp-ask templates none", 3, "no template `none`"),
-        ("cp-ask -t commit hi", 3, "`cp-ask init` writes some"),
-    ] {
-        let ran = run(&place, script);
-        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
-        assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
-    }
-    let ran = run(&place, "cp-ask templates; cp-ask templates review");
-    assert_eq!(
-        ran.stdout,
-        "review          Review this.\ntranslate       To {{ language }}: {{ text }}\nReview this.\n"
-    );
-    let ran =
-        run(&Place::new(), "cp-ask templates; echo $?; cp-ask init >/dev/null; cp-ask templates | cut -d ' ' -f 1");
-    assert_eq!(ran.stdout, "3\ncommit\nreview\ntranslate\n", "{}", ran.stderr);
-}
-
-#[test]
 fn text_that_is_not_utf8_is_refused_with_its_place() {
     let place = Place::new();
     place.home.write("config/templates/plain.md", b"Erkl\xe4re das.");
@@ -221,25 +122,6 @@ fn text_that_is_not_utf8_is_refused_with_its_place() {
     }
     let ran = run(&place, "cp-ask templates; printf 'caf\\303\\251' | cp-ask");
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "stub response 1\n"), "the control: {}", ran.stderr);
-}
-
-#[test]
-fn secrets_of_attached_files_are_counted() {
-    let place = Place::new();
-    place.work.write("c.py", "password = \"hunter2hunter\"\ntoken = \"ghp_0123456789abcdefghijABCDEFGHIJ012345\"\n");
-    place.work.write("plain.py", "print(1)\n");
-    for (script, said) in [
-        ("cp-ask -f c.py review", true),
-        ("cp-ask -a c.py review", true),
-        ("cp-ask -f plain.py -a plain.py review", false),
-        ("cp-ask review <c.py", false),
-        ("cp-ask --no-redact -f c.py review", false),
-    ] {
-        let ran = run(&place, script);
-        let line = ran.stderr.lines().find(|line| line.contains("c.py: secrets that are not sent: 1 ")).is_some();
-        assert_eq!((ran.status, line), (0, said), "{script}: {}", ran.stderr);
-        assert!(!ran.stderr.contains("hunter2"), "{script}: {}", ran.stderr);
-    }
 }
 
 /// The options of a question, each with a value, as at a terminal.
@@ -298,16 +180,6 @@ fn error_at_a_terminal_begins_a_line() {
 }
 
 #[test]
-fn first_block_is_printed_and_the_whole_answer_is_kept() {
-    let place = Place::new();
-    let answer = serde_json::json!({"content": "Here:\n```sh\nls -l\n```\nDone."});
-    place.work.write("answers", format!("{answer}\n"));
-    let ran = run(&place, "export CP_STUB_SCRIPT=answers; cp-ask -x hi; cp-ask session --last 1");
-    assert_eq!(ran.stdout.lines().next(), Some("ls -l"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("Done."), "the session has the whole answer: {}", ran.stdout);
-}
-
-#[test]
 fn key_is_stored_privately_and_sent_to_its_endpoint_only() {
     let key = format!("sk-test-{}", "0".repeat(30));
     let place = Place::new();
@@ -359,42 +231,6 @@ fn key_is_read_from_a_terminal_without_echo() {
     assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
     assert!(!terminal.text().contains("secret") && terminal.text().contains("echo"), "{}", terminal.text());
     assert_eq!(place.home.read("keys/api/gemini"), "AIza-secret-1234567890\n");
-}
-
-#[test]
-fn default_model_is_set_in_the_settings_and_kept_with_its_comments() {
-    let place = Place::new();
-    place.home.write("config/cp.toml", "# mine\ntier = \"ho1\"\n\n[aliases]\nfast = \"stub/one\"\n");
-    let ran = run(&place, "cp-ask models default; echo $?; cp-ask models default fast; cp-ask models default");
-    assert_eq!(ran.stdout, "stub/stub\n0\nfast\nfast\n", "{}", ran.stderr);
-    let text = place.home.read("config/cp.toml");
-    assert!(text.starts_with("# mine\ntier = \"ho1\"\nmodel = \"fast\"\n") && text.contains("[aliases]"), "{text}");
-    let ran = run(&place, "unset CP_BACKEND; cp-ask hi; cp-ask logs -n 1; cp-ask models --backend stub");
-    assert!(ran.stdout.contains("stub/one") && ran.stdout.ends_with("stub\n"), "{}{}", ran.stdout, ran.stderr);
-}
-
-#[test]
-fn logs_list_time_model_cost_session_and_first_line() {
-    let place = Place::new();
-    assert_eq!(run(&place, "cp-ask logs").status, 3);
-    place.home.write("config/prices.toml", "[stub]\ninput = 1000.0\noutput = 1000.0\n");
-    let ran = run(
-        &place,
-        r#"for n in one two three; do cp-ask "question $n
-        more"; done >/dev/null; cp-ask -c followup >/dev/null; cp-ask logs -n 2; echo; cp-ask logs --search 'QUESTION T'; cp-ask logs --search zebra; echo $?"#,
-    );
-    let (last, found) = ran.stdout.split_once("\n\n").unwrap_or_else(|| panic!("{}{}", ran.stdout, ran.stderr));
-    let columns = |line: &str| line.split("  ").map(str::to_owned).collect::<Vec<_>>();
-    let [three, followup] = [0, 1].map(|at| columns(last.lines().nth(at).unwrap()));
-    assert_eq!(
-        (three[1].as_str(), three[4].as_str(), followup[4].as_str()),
-        ("stub/stub", "question three", "followup")
-    );
-    assert!(three[0].len() == 16 && three[2].starts_with('$') && three[3].starts_with("SES-"), "{three:?}");
-    assert_eq!(three[3], followup[3], "the same conversation");
-    let found: Vec<&str> = found.lines().collect();
-    assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found[0].ends_with("question two") && found[1].ends_with("question three") && found[2] == "3", "{found:?}");
 }
 
 /// The rows of the table of habits: the lines of code in its last column.

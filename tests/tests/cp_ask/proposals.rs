@@ -4,66 +4,6 @@ use cp_testkit::{Place, counterpart};
 
 use super::run;
 
-#[test]
-fn a_conversation_with_a_name_goes_on_by_it_also_after_its_end() {
-    let place = Place::new();
-    let ran = run(
-        &place,
-        "cp-ask --name work one; cp-ask other; cp-ask --session work two; cp-session end work >/dev/null; cp-ask --session=work three
-        cp-ask -c --name side next; cp-session load --session side --format text | grep -c user
-        cp-session list | jq -c '[.data.items[] | [.name, .ended]] | sort'",
-    );
-    assert_eq!(
-        ran.stdout,
-        "stub response 1\nstub response 1\nstub response 2\nstub response 3\nstub response 4\n4\n[[null,false],[\"side\",false]]\n",
-        "{}",
-        ran.stderr
-    );
-    for (script, status, complaint) in [
-        ("cp-ask --session none x", 3, "no session `none`"),
-        ("cp-ask --name 'a b' x", 2, "cannot be the name"),
-        ("cp-ask --name side x", 6, "has the name side"),
-    ] {
-        let ran = run(&place, script);
-        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
-        assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
-    }
-    assert_eq!(run(&place, "cp-session list | jq .data.count").stdout, "2\n", "what could not be named is not there");
-}
-
-#[test]
-fn a_call_that_fails_leaves_no_open_session() {
-    let place = Place::new();
-    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n");
-    let listed = "cp-session list | jq -c '[.data.items[].ended] | sort'";
-    let ran = run(&place, &format!("cp-ask --tools none x; cp-ask -f none x; {listed}"));
-    assert_eq!(ran.stdout, "[true]\n", "{}", ran.stderr);
-    let ran = run(&place, &format!("CP_STUB_SCRIPT=fails cp-ask x; cp-log query | grep -c llm.request; {listed}"));
-    assert_eq!(ran.stdout, "1\n[true,true]\n", "what was asked stays on the ledger: {}", ran.stderr);
-    let ran = run(
-        &place,
-        &format!(
-            "cp-ask x; S=$(cp-session start --format text); CP_SESSION=$S CP_STUB_SCRIPT=fails cp-ask y; {listed}"
-        ),
-    );
-    assert_eq!(ran.stdout, "stub response 1\n[false,false,true,true]\n", "{}", ran.stderr);
-}
-
-#[test]
-fn tool_call_without_tools_is_reported() {
-    let place = Place::new();
-    place.work.write(
-        "calls",
-        "{\"tool_calls\":[{\"name\":\"shell\",\"input\":{\"argv\":[\"ls\"]}}]}\n{\"content\":\"Done.\"}\n",
-    );
-    let ran = run(&place, "CP_STUB_SCRIPT=calls cp-ask x");
-    assert_eq!((ran.status, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
-    assert!(ran.stderr.contains("the model called shell, but it has no tools"), "{}", ran.stderr);
-    // With tools the call has a result.
-    let ran = run(&place, "mkdir tools; CP_STUB_SCRIPT=calls cp-ask --tools tools x");
-    assert!(ran.stdout == "Done.\n" && !ran.stderr.contains("no tools"), "{}", ran.stderr);
-}
-
 /// A model that gives a command line, and a policy that allows one program.
 fn with_command(answer: &str) -> Place {
     let place = Place::new();

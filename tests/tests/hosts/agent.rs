@@ -20,6 +20,22 @@ pub(super) enum Host {
 
 use Host::{Claude, Codex, Copilot, Gemini, Opencode};
 
+/// A policy under which any program may run, so only the sandbox keeps a command from what is outside of the project.
+pub(super) const ANY: &str = "[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
+
+/// A policy that allows one program, and another if its owner approves.
+pub(super) const ONE: &str = "[exec]
+allowed_commands = [\"printenv\", \"touch\"]
+confirm = \"owner\"
+[[exec.rule]]
+command = \"touch\"
+decision = \"confirm\"
+[paths]
+read = [\".\"]
+write = [\".\"]
+forbidden = [\"secret/**\"]
+";
+
 /// Those that are tried: each of them is there, or the test fails.
 pub(super) fn hosts() -> Vec<Host> {
     let all = if cp_testkit::is_long() { vec![Claude, Codex, Gemini, Opencode, Copilot] } else { vec![Claude, Codex] };
@@ -149,6 +165,26 @@ impl Agent {
             Gemini => &["--resume", "latest"],
         };
         self.run_with(turns, words)
+    }
+
+    /// A call that makes the file `made` waits for its person, and runs once then, in the conversation that goes on.
+    pub(super) fn runs_once_if_approved(&self, call: &Call) {
+        let host = self.host;
+        let made = || std::fs::remove_file(self.place.work.join("made")).is_ok();
+        let (outcome, model) = self.run(vec![vec![call.clone()]]);
+        let told = model.results().pop().unwrap_or_else(|| panic!("{host:?}: {outcome:?}\n{model:?}"));
+        let mut words = told.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let id = words.find(|word| word.starts_with("APR-")).unwrap_or_else(|| panic!("{host:?}: {told}"));
+        assert!(!made(), "{host:?}: {told}");
+        let mut terminal = self.place.program("cp-exec").args(["approve", id]).terminal(80);
+        terminal.wait_for("Allow it? y = yes, n = no: ");
+        terminal.send("yes\r");
+        terminal.end();
+        let (outcome, model) = self.resume(vec![vec![call.clone()]]);
+        assert!(made(), "{host:?}: {outcome:?}\n{model:?}");
+        let (_, model) = self.resume(vec![vec![call.clone()]]);
+        let told = model.results().pop().unwrap_or_default();
+        assert!(!made() && told.contains("APR-"), "{host:?}: it was for once: {told}");
     }
 
     /// The same with more arguments.

@@ -3,19 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host, hosts};
-use super::model::{Call, Turn};
-
-const POLICY: &str = "[exec]
-allowed_commands = [\"printenv\", \"touch\"]
-confirm = \"owner\"
-[[exec.rule]]
-command = \"touch\"
-decision = \"confirm\"
-[paths]
-read = [\".\"]
-write = [\".\"]
-";
+use super::agent::{Agent, Host, ONE, hosts};
+use super::model::Call;
 
 /// What the host calls our tool.
 fn tool(host: Host) -> &'static str {
@@ -28,8 +17,8 @@ fn tool(host: Host) -> &'static str {
 }
 
 /// A call of our tool.
-fn run(host: Host, words: &[&str]) -> Turn {
-    vec![Call { tool: tool(host), input: json!({"argv": words}) }]
+fn run(host: Host, words: &[&str]) -> Call {
+    Call { tool: tool(host), input: json!({"argv": words}) }
 }
 
 /// Puts our server into its configuration, by hand.
@@ -79,13 +68,13 @@ fn a_host_calls_cp_run_and_is_refused_what_the_policy_does_not_allow() {
     for host in hosts() {
         for is_configured in [true, false] {
             let agent = Agent::new(host);
-            agent.place.policy(POLICY);
+            agent.place.policy(ONE);
             agent.place.work.write("precious", "text");
             if is_configured {
                 configure(&agent);
             }
-            let calls = [run(host, &["printenv", "HOME"]), run(host, &["mv", "precious", "gone"])];
-            let (outcome, model) = agent.run(calls.to_vec());
+            let calls = [&["printenv", "HOME"][..], &["mv", "precious", "gone"]];
+            let (outcome, model) = agent.run(calls.map(|words| vec![run(host, words)]).to_vec());
             let results = model.results();
             let shown = format!("{host:?} {is_configured}: {outcome:?}\n{model:?}");
             assert!(agent.place.work.join("precious").exists(), "{shown}");
@@ -110,24 +99,8 @@ fn a_host_calls_cp_run_and_is_refused_what_the_policy_does_not_allow() {
 fn what_its_person_approved_runs_when_the_host_asks_again() {
     for host in hosts() {
         let agent = Agent::new(host);
-        agent.place.policy(POLICY);
+        agent.place.policy(ONE);
         configure(&agent);
-        let call = || run(host, &["touch", "made"]);
-        let (outcome, model) = agent.run(vec![call()]);
-        let told = model.results().pop().unwrap_or_else(|| panic!("{host:?}: {outcome:?}\n{model:?}"));
-        let mut words = told.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-        let id = words.find(|word| word.starts_with("APR-")).unwrap_or_else(|| panic!("{host:?}: {told}"));
-        let made = || std::fs::remove_file(agent.place.work.join("made")).is_ok();
-        assert!(!made(), "{host:?}: {told}");
-
-        let mut terminal = agent.place.program("cp-exec").args(["approve", id]).terminal(80);
-        terminal.wait_for("Allow it? y = yes, n = no: ");
-        terminal.send("yes\r");
-        terminal.end();
-        let (outcome, model) = agent.resume(vec![call()]);
-        assert!(made(), "{host:?}: {outcome:?}\n{model:?}");
-        let (_, model) = agent.resume(vec![call()]);
-        let told = model.results().pop().unwrap_or_default();
-        assert!(!made() && told.contains("APR-"), "{host:?}: it was for once: {told}");
+        agent.runs_once_if_approved(&run(host, &["touch", "made"]));
     }
 }

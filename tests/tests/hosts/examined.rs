@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host, hooked};
-
-const POLICY: &str = "[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
+use super::agent::{ANY, Agent, Host, hooked};
 
 /// The routes of Claude Code that are open without a hook.
 const OPEN: [&str; 7] = ["background", "monitor", "file", "guarded_file", "skill", "mcp_tool", "shell"];
@@ -30,7 +28,7 @@ fn examine(agent: &Agent) -> (i32, Vec<(String, String)>, String) {
 fn doctor_tries_each_route_and_finds_host_that_does_not_call_hook() {
     for host in hooked() {
         let agent = Agent::new(host);
-        agent.govern(POLICY);
+        agent.govern(ANY);
         let (status, routes, shown) = examine(&agent);
         // Codex leaves out a hook that its user has not trusted. It has no tool of the unknown name.
         let expected = |name: &str| if host == Host::Codex && name != "unknown_tool" { "fail" } else { "pass" };

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use cp_testkit::server::{self, Reply};
 use cp_testkit::{Outcome, Program, Server, repository};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::agent::{Agent, Host, hosts};
+use super::agent::{Agent, Host, hooked};
 use super::model::Model;
 
 /// Asks the agent through cp-llm, with the server at `url` as its provider.
@@ -42,13 +42,9 @@ fn provided(agent: &Agent, url: &str, program: Program) -> Program {
         .limit(Duration::from_mins(3))
 }
 
-fn filters() -> impl Iterator<Item = Host> {
-    hosts().into_iter().filter(|host| matches!(host, Host::Claude | Host::Codex))
-}
-
 #[test]
 fn agent_answers_and_tool_calls_are_records() {
-    for host in filters() {
+    for host in hooked() {
         let agent = Agent::new(host);
         let model = Model::asking(vec![]);
         let message = ask(&agent, &model.url(), &[]).success().only()["data"].clone();
@@ -65,31 +61,8 @@ fn agent_answers_and_tool_calls_are_records() {
 }
 
 #[test]
-fn evaluation_grades_agent_and_resumes_without_asking_again() {
-    for host in filters() {
-        let agent = Agent::new(host);
-        let (model, work) = (Model::asking(vec![]), &agent.place.work);
-        work.write("cases.csv", "id,question,expected\n1,one,done\n2,two,other\n");
-        work.write("p.md", "{{ question }}\n");
-        let suite = format!(
-            "cases = \"cases.csv\"\nprompts = [\"p.md\"]\nmodels = [\"{}\"]\n[[graders]]\ntype = \"equals\"\n",
-            host.name()
-        );
-        work.write("suite.toml", suite);
-        let grade = || provided(&agent, &model.url(), agent.place.shell("sh", "cp-eval suite.toml")).run().success();
-        grade();
-        let rows = work.records("suite.eval/rows.jsonl");
-        let scores: Vec<&Value> = rows.iter().map(|row| &row["score"]).collect();
-        assert_eq!(scores, [&json!(1), &json!(0)], "{rows:?}");
-        let asked = model.requests();
-        grade();
-        assert_eq!((work.records("suite.eval/rows.jsonl").len(), model.requests()), (2, asked));
-    }
-}
-
-#[test]
 fn agent_that_a_provider_rejects_has_the_code_of_the_rejection() {
-    for host in filters() {
+    for host in hooked() {
         for (status, kind, exit, code) in
             [(429, "rate_limit_error", 7, "E_RATE_LIMITED"), (401, "authentication_error", 4, "E_AUTH")]
         {
@@ -110,7 +83,7 @@ fn agent_that_a_provider_rejects_has_the_code_of_the_rejection() {
 
 #[test]
 fn claude_that_needs_approval_is_a_question_for_a_person() {
-    if !filters().any(|host| host == Host::Claude) {
+    if !hooked().any(|host| host == Host::Claude) {
         return;
     }
     let agent = Agent::new(Host::Claude);

@@ -2,20 +2,8 @@
 
 use serde_json::Value;
 
-use super::agent::{Agent, hooked};
+use super::agent::{Agent, ONE, hooked};
 use super::model::Turn;
-
-const POLICY: &str = "[exec]
-allowed_commands = [\"printenv\", \"touch\"]
-confirm = \"owner\"
-[[exec.rule]]
-command = \"touch\"
-decision = \"confirm\"
-[paths]
-read = [\".\"]
-write = [\".\"]
-forbidden = [\"secret/**\"]
-";
 
 /// Entries of an event in the ledger of the only session.
 fn entries(agent: &Agent, event: &str) -> Vec<Value> {
@@ -43,10 +31,11 @@ fn an_allowed_command_runs_in_our_sandbox_and_a_refused_one_does_not_run_and_the
             agent.place.work.write("precious/thing", "text");
             agent.place.work.directory("secret");
             if governed {
-                agent.govern(POLICY);
+                agent.govern(ONE);
             }
-            let commands = ["printenv HOME", "mv precious gone"].map(|command| vec![host.shell(command)]);
-            let (outcome, model) = agent.run([commands.to_vec(), files(&agent)].concat());
+            // Two calls of one answer, of which each is recorded.
+            let commands = ["printenv HOME", "mv precious gone"].map(|command| host.shell(command));
+            let (outcome, model) = agent.run([vec![commands.to_vec()], files(&agent)].concat());
             let results = model.results();
             let shown = format!("{host:?} {governed}: {outcome:?}\n{model:?}");
             assert_eq!(results.len(), 4, "{shown}");
@@ -69,6 +58,7 @@ fn an_allowed_command_runs_in_our_sandbox_and_a_refused_one_does_not_run_and_the
                 (&intent["data"]["line"], &second["data"]["line"]),
                 (&"printenv HOME".into(), &"mv precious gone".into())
             );
+            assert_ne!(intent["data"]["host_call"], second["data"]["host_call"], "{shown}");
             let refused = entries(&agent, "exec.step").into_iter().filter(|step| step["data"]["decision"] == "deny");
             assert_eq!(
                 refused.map(|step| step["data"]["argv_as_asked"][0].clone()).collect::<Vec<_>>(),
@@ -91,43 +81,8 @@ fn an_allowed_command_runs_in_our_sandbox_and_a_refused_one_does_not_run_and_the
 fn what_its_person_approved_runs_once_in_the_session_that_is_resumed() {
     for host in hooked() {
         let agent = Agent::new(host);
-        agent.govern(POLICY);
-        let call = || vec![host.shell("touch made")];
-        let (outcome, model) = agent.run(vec![call()]);
-        let told = model.results().pop().unwrap_or_else(|| panic!("{host:?}: {outcome:?}\n{model:?}"));
-        let (_, rest) = told.split_once(" approve ").unwrap_or_else(|| panic!("{host:?}: {told}"));
-        let id: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
-        let made = || std::fs::remove_file(agent.place.work.join("made")).is_ok();
-        assert!(!made(), "{host:?}: {told}");
-
-        approve(&agent, &id);
-        let (outcome, model) = agent.resume(vec![call()]);
-        assert!(made(), "{host:?}: {outcome:?}\n{model:?}");
-        let (_, model) = agent.resume(vec![call()]);
-        assert!(!made() && model.results().pop().unwrap().contains(" approve "), "{host:?}: it was for once");
+        agent.govern(ONE);
+        agent.runs_once_if_approved(&host.shell("touch made"));
         assert_eq!(entries(&agent, "approval.spent").len(), 1, "{host:?}: one session, one start");
     }
-}
-
-#[test]
-fn two_calls_of_one_answer_are_two_of_one_session() {
-    for host in hooked() {
-        let agent = Agent::new(host);
-        agent.govern(POLICY);
-        let (outcome, model) = agent.run(vec![vec![host.shell("printenv HOME"), host.shell("printenv LANG")]]);
-        let results = model.results();
-        assert_eq!(results.len(), 2, "{host:?}: {outcome:?}\n{model:?}");
-        assert!(results[0].contains(HOME) && results[1].contains("C.UTF-8"), "{host:?}: {model:?}");
-        let intents = entries(&agent, "exec.intent");
-        let [first, second] = &intents[..] else { panic!("{host:?}: {intents:?}") };
-        assert_ne!(first["data"]["host_call"], second["data"]["host_call"], "{host:?}");
-    }
-}
-
-/// What its person does meanwhile.
-fn approve(agent: &Agent, id: &str) {
-    let mut terminal = agent.place.program("cp-exec").args(["approve", id]).terminal(80);
-    terminal.wait_for("Allow it? y = yes, n = no: ");
-    terminal.send("yes\r");
-    terminal.end();
 }

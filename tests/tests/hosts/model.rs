@@ -33,11 +33,6 @@ impl Model {
         self.server.url()
     }
 
-    /// The number of requests so far.
-    pub(super) fn requests(&self) -> usize {
-        self.server.requests().len()
-    }
-
     /// The results of all tool calls so far, as the model was sent them last.
     pub(super) fn results(&self) -> Vec<String> {
         let requests = self.server.requests();

@@ -2,11 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host, hooked};
+use super::agent::{ANY, Agent, Host, hooked};
 use super::model::{Call, Turn};
-
-/// Any program may run, so only the sandbox keeps a command from the files outside of the project.
-const POLICY: &str = "[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
 
 fn is_missing() -> bool {
     !Host::Claude.is_there()
@@ -58,7 +55,7 @@ fn commands_of_each_route_run_in_the_sandbox() {
         let outside = agent.place.root.join("outside");
         project(&agent, |route| format!("touch {}", outside.join(route).display()));
         if governed {
-            agent.govern(POLICY);
+            agent.govern(ANY);
         }
         let all = ["background", "hook", "monitor", "server", "shell", "skill"];
         let expected: &[&str] = if governed { &[] } else { &all };
@@ -77,7 +74,7 @@ fn rules_of_the_person_hold_under_the_hook() {
             let agent = Agent::new(Host::Claude);
             agent.place.user.write(".claude/settings.json", rules.to_string());
             if governed {
-                agent.govern(POLICY);
+                agent.govern(ANY);
             }
             let turns = ["denied", "asked", "free"].map(|name| bash(&format!("touch {name}")));
             // The last mode counts.
@@ -109,7 +106,7 @@ fn rules_of_each_host_hold_under_the_hook() {
             if denied {
                 deny_mkdir(&agent);
             }
-            agent.govern(POLICY);
+            agent.govern(ANY);
             let lines = ["mkdir plain", "true && mkdir listed; true", "touch free"];
             let (outcome, model) = agent.run(lines.map(|line| vec![host.shell(line)]).to_vec());
             let made = ["plain", "listed", "free"].map(|name| agent.place.work.join(name).exists());
@@ -129,7 +126,7 @@ fn shell_of_the_project_is_refused() {
     }
     for replaced in [true, false] {
         let agent = Agent::new(Host::Claude);
-        agent.govern(POLICY);
+        agent.govern(ANY);
         let other = agent.place.root.executable("other", "#!/bin/sh\nexec sh -c \"$1\"\n");
         if replaced {
             let settings: Value = json!({"env": {"CLAUDE_CODE_SHELL_PREFIX": other.display().to_string()}});

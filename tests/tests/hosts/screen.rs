@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host};
+use super::agent::{ANY, Agent, Host};
 use super::model::Model;
-
-const POLICY: &str = "[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
 
 #[test]
 fn session_at_terminal_starts_asks_resizes_stops_and_ends() {
@@ -16,7 +14,7 @@ fn session_at_terminal_starts_asks_resizes_stops_and_ends() {
     }
     let agent = Agent::new(Host::Claude);
     let place = &agent.place;
-    place.policy(POLICY);
+    place.policy(ANY);
     place.user.write(".claude.json", "{\"hasCompletedOnboarding\":true,\"theme\":\"dark\"}");
     // The state, with the answer to the question about trust in the directory.
     place.program("cp-exec").args(["agent", "claude", "--", "true"]).run().success();

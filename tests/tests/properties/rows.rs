@@ -134,21 +134,21 @@ const STANDARD: [[&str; 2]; 5] =
 pub(super) const SHARED: [&str; 8] =
     ["--format", "--home", "--ledger", "--session", "--run", "--base", "--origin", "--fields"];
 
-/// A verb and the table that `reference` has of it.
+/// A verb with its row.
 pub(super) struct Verb {
     pub row: Row,
-    pub command: Value,
+    pub verb: cp_tests::Verb,
+}
+
+impl std::ops::Deref for Verb {
+    type Target = cp_tests::Verb;
+
+    fn deref(&self) -> &cp_tests::Verb {
+        &self.verb
+    }
 }
 
 impl Verb {
-    pub(super) fn params(&self) -> &[Value] {
-        self.command["params"].as_array().unwrap()
-    }
-
-    pub(super) fn has(&self, option: &str) -> bool {
-        self.params().iter().any(|param| param["name"] == option)
-    }
-
     /// The command line of its row, with this value for an option or an operand.
     pub(super) fn with(&self, param: &Value, value: &str) -> String {
         let name = param["name"].as_str().unwrap();
@@ -186,14 +186,14 @@ pub(super) fn verbs() -> Vec<Verb> {
         .map(|&[verb, before, words, waits]| Row { verb: verb.to_owned(), before, words, waits })
         .collect();
     let (mut verbs, mut used) = (Vec::new(), BTreeSet::new());
-    for (verb, command) in cp_tests::verbs() {
-        let path = command["path"].as_str().unwrap();
-        let standard = STANDARD.iter().find(|[name, _]| *name == path);
-        let standard = standard.map(|&[_, words]| Row { verb: verb.clone(), before: "", words, waits: "" });
-        let row = standard.or_else(|| rows.iter().find(|row| row.verb == verb).cloned());
-        let row = row.unwrap_or_else(|| panic!("{verb} has no row"));
-        used.insert(verb);
-        verbs.push(Verb { row, command });
+    for verb in cp_tests::verbs() {
+        let name = verb.words();
+        let standard = STANDARD.iter().find(|[path, _]| *path == verb.path());
+        let standard = standard.map(|&[_, words]| Row { verb: name.clone(), before: "", words, waits: "" });
+        let row = standard.or_else(|| rows.iter().find(|row| row.verb == name).cloned());
+        let row = row.unwrap_or_else(|| panic!("{name} has no row"));
+        used.insert(name);
+        verbs.push(Verb { row, verb });
     }
     let unused: Vec<_> = rows.iter().filter(|row| !used.contains(&row.verb)).map(|row| &row.verb).collect();
     assert!(unused.is_empty(), "rows of verbs that no program has: {unused:?}");

@@ -46,7 +46,7 @@ fn a_full_standard_output_is_an_error_and_what_was_acknowledged_stays() {
         assert!(ran.stderr.contains("no space left"), "{}: {ran:?}", row.verb);
         // An append is done, and cannot be undone because nobody heard of it.
         let is_effect =
-            verb.command["type"] == "append" && !["cp-exec approve", "cp-session export"].contains(&row.verb.as_str());
+            verb.entry["type"] == "append" && !["cp-exec approve", "cp-session export"].contains(&row.verb.as_str());
         if is_effect {
             assert_ne!(files(&world), before, "{}: nothing was done", row.verb);
         }
