@@ -18,15 +18,15 @@ pub(crate) struct Plan {
     pub env: Vec<(String, String)>,
     /// The file to execute, with its identity at the time of the decision.
     pub exe: Identity,
-    /// The script that this file interprets, with its identity at the time of the decision, and its text that was hashed.
-    /// The text is executed even if the file changes.
+    /// The script that this file interprets, with its identity at the time of the decision, and its text that was
+    /// hashed. The text is executed even if the file changes.
     pub script: Option<(Identity, Vec<u8>)>,
     /// The working directory, with its identity at the time of the decision.
     pub cwd: Identity,
     /// The files that may be executed.
     pub profile: Profile,
-    /// True for a command line or an agent: the layers that contain it are required, because each program that it starts
-    /// is decided about only then.
+    /// True for a command line or an agent: the layers that contain it are required, because only then each program
+    /// that it starts is decided about.
     pub is_contained: bool,
     /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
     #[serde(with = "any_bytes")]

@@ -329,8 +329,8 @@ fn own_proc(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// The parts of `/proc` that belong to no process, each to be hidden or read-only. Root could write to them even without
-/// capabilities, and read what other users cannot.
+/// The parts of `/proc` that belong to no process, each to be hidden or read-only. Root could write to them even
+/// without capabilities, and read what other users cannot.
 fn kernel_files() -> io::Result<Vec<(PathBuf, Operation)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
