@@ -1,7 +1,7 @@
 //! The contract suite: every program, every verb that its `reference` lists. A new verb is covered by being listed; one
 //! that is not listed fails.
 
-use cp_testkit::{PROGRAMS, Place};
+use cp_testkit::{PROGRAMS, Place, until};
 use cp_tests::{Verb, check_contract, reference, verbs};
 use serde_json::Value;
 
@@ -119,5 +119,35 @@ fn a_failure_from_upstream_comes_through_with_its_exit() {
         let ran = Place::new().sh(&format!("{before}echo '{failure}' | {} {options}", verb.words()));
         assert!(ran.status == 3 && ran.stdout.contains("\"E_NOT_FOUND\""), "{ran:?}");
         check_contract(&ran);
+    }
+}
+
+#[test]
+fn an_argument_is_the_whole_input_even_when_standard_input_stays_open() {
+    for (program, words) in [
+        ("cp-llm", &["--backend", "stub", "--", "a text"][..]),
+        ("cp-compose", &["--", "a text"]),
+        ("cp-toolloop", &["--backend", "stub", "--", "a text"]),
+        ("cp-log", &["append", "a text"]),
+    ] {
+        let place = Place::new();
+        let mut child = place.program(program).args(words).start();
+        until("its end, with its standard input open", || child.has_ended());
+        child.wait().success();
+    }
+}
+
+#[test]
+fn a_record_comes_out_before_the_input_ends() {
+    let prompt =
+        r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
+    for jobs in ["1", "4"] {
+        let place = Place::new();
+        let mut child = place.program("cp-llm").args(["--backend", "stub", "--jobs", jobs]).start();
+        for _ in 0..3 {
+            child.write(format!("{prompt}\n"));
+            assert!(child.line().starts_with("{\"ok\":true"));
+        }
+        child.finish().success();
     }
 }

@@ -1,9 +1,10 @@
 //! Rows over many processes: the engines of cp-scale(7) run here as the page shows them, and keep its guarantees, as do
 //! `scripts/spark.py` and `scripts/verify.sql`.
 
+use std::fs::File;
 use std::time::Duration;
 
-use cp_testkit::{Place, Program, counterpart, repository, required};
+use cp_testkit::{Place, Program, Signal, counterpart, repository, required, until};
 use cp_tests::transcript::{block_below, examples_of_page, steps};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -126,6 +127,36 @@ fn each_engine_of_the_page_answers_all_rows_in_full_and_empty_shards() {
             assert!(again.stdout.contains("Nothing to be done"), "{again:?}");
         }
     }
+}
+
+#[test]
+fn shards_that_are_killed_anywhere_lose_nothing_and_pay_little_twice() {
+    let place = job(400, 8);
+    place.work.write("slow", "{\"content\":\"x\",\"delay_ms\":20}\n".repeat(50));
+    let shard = |n: usize| {
+        let name = format!("000{n}");
+        let out = File::options().create(true).append(true).open(place.work.join("out").join(&name)).unwrap();
+        place.shell("sh", &format!("exec ./shard {name} --skip-done out/{name} --stub-script slow")).stdout_to(out)
+    };
+    // Half of the rows, so that none ends before it is killed, which is after another number of answers each time.
+    let running: Vec<_> = (0..8)
+        .map(|n| {
+            let mut process = shard(n).start();
+            let rows = place.work.read(format!("in/000{n}"));
+            process.write(rows.split_inclusive('\n').take(25).collect::<String>());
+            process
+        })
+        .collect();
+    for (n, process) in running.into_iter().enumerate() {
+        until("some answers", || place.work.read(format!("out/000{n}")).lines().count() > (n * 5) % 19);
+        process.signal(Signal::KILL);
+        assert_eq!(process.wait().status, 128 + 9);
+    }
+    for n in 0..8 {
+        assert!(!place.work.read(format!("out/000{n}")).contains("\"meta\""));
+        shard(n).stdin(place.work.bytes(format!("in/000{n}"))).run().success();
+    }
+    assert_whole(&place, 400, 8, "out", 8);
 }
 
 #[test]

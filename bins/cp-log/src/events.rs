@@ -26,6 +26,6 @@ pub(crate) struct Pair {
     pub of: String,
     /// True for the start.
     pub start: bool,
-    /// The members that name it, as paths. Those that stand in for each other are separated by `|`.
+    /// The members that name it, as paths. Alternatives are separated by `|`.
     pub by: Vec<String>,
 }

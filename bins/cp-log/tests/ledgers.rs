@@ -66,7 +66,7 @@ impl Ledgers {
         place
     }
 
-    /// Signs a ledger with the key `K`, which is made for that.
+    /// Signs a ledger with the key `K`, which it makes.
     #[track_caller]
     pub(crate) fn sign(&self, name: &str) {
         self.lines(&["keygen", "K", "--signer", "example.com/log"], "");

@@ -2,7 +2,7 @@
 //!
 //! The environment is built from fixed variables, the policy and the request. Nothing is inherited.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,7 +136,9 @@ fn view(
     execute.extend(policy.tools.iter().cloned());
     read.extend(policy.tools.iter().cloned());
     read.push(pinned.path.clone());
-    read.extend(certificates.map(PathBuf::from));
+    // The variables often name one file.
+    let certificates: BTreeSet<String> = certificates.collect();
+    read.extend(certificates.into_iter().map(PathBuf::from));
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
