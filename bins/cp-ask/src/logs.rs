@@ -41,7 +41,8 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
         }
     }
     if lines.is_empty() {
-        return Err(Error::not_found("no such question yet"));
+        let message = if sought.is_some() { "no question or answer has these words" } else { "no questions yet" };
+        return Err(Error::not_found(message));
     }
     lines.reverse();
     Ok(lines.concat())

@@ -1,7 +1,7 @@
 //! `cp-compose`: assembles a prompt. This is the default verb.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::context::given::{self, text_of};
 use cp_common::context::options::StreamOptions;
@@ -142,7 +142,8 @@ impl Composer<'_> {
                     let names = template.names();
                     let unused = given.filter(|_| !names.contains("text"));
                     if unused.is_some() && !names.is_empty() {
-                        let error = Error::usage("the template does not use the text");
+                        let file = self.args.template.as_deref().unwrap_or(Path::new("-")).display();
+                        let error = Error::usage(format!("{file}: the template does not use the text"));
                         return Err(error.hint("add {{ text }} to the template").fatal());
                     }
                     // What a template without variables says comes first.
