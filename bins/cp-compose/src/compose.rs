@@ -136,32 +136,28 @@ impl Composer<'_> {
         match body {
             Body::Text(bytes) => {
                 let text = text_of(bytes)?;
-                if let Some(template) = &self.template {
-                    let given = Some(text).filter(|text| !text.is_empty());
-                    let filled = template.render(&values(&self.assembly.variables, None, given)?)?;
-                    let names = template.names();
-                    let unused = given.filter(|_| !names.contains("text"));
-                    if unused.is_some() && !names.is_empty() {
-                        let file = self.args.template.as_deref().unwrap_or(Path::new("-")).display();
-                        let error = Error::usage(format!("{file}: the template does not use the text"));
-                        return Err(error.hint("add {{ text }} to the template").fatal());
-                    }
-                    // What a template without variables says comes first.
-                    let text = unused.map_or(filled.clone(), |text| format!("{}\n\n{text}", filled.trim_end()));
-                    return self.prompt_of(&text, account, context);
+                let Some(template) = &self.template else {
+                    let empty = || Err(Error::validation("the text is empty").hint("add a text"));
+                    return if text.trim().is_empty() { empty() } else { self.prompt_of(text, account, context) };
+                };
+                let given = Some(text).filter(|text| !text.is_empty());
+                let filled = template.render(&values(&self.assembly.variables, None, given)?)?;
+                let names = template.names();
+                let unused = given.filter(|_| !names.contains("text"));
+                if unused.is_some() && !names.is_empty() {
+                    let file = self.args.template.as_deref().unwrap_or(Path::new("-")).display();
+                    let error = Error::usage(format!("{file}: the template does not use the text"));
+                    return Err(error.hint("add {{ text }} to the template").fatal());
                 }
-                if text.trim().is_empty() {
-                    return Err(Error::validation("the text is empty").hint("add a text"));
-                }
-                self.prompt_of(text, account, context)
+                // What a template without variables says comes first.
+                let text = unused.map_or(filled.clone(), |text| format!("{}\n\n{text}", filled.trim_end()));
+                self.prompt_of(&text, account, context)
             }
             Body::Row(row) => {
                 self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place))?;
-                let template = self.template.as_ref().ok_or_else(|| {
-                    Error::usage("a row needs a template")
-                        .hint("name one with --template, or give it as the text")
-                        .fatal()
-                })?;
+                let missing =
+                    || Error::usage("a row needs a template").hint("name one with --template, or as the text");
+                let template = self.template.as_ref().ok_or_else(|| missing().fatal())?;
                 let text = values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt.map_err(|error| error.with_row(Some(row)))? })
@@ -174,8 +170,7 @@ impl Composer<'_> {
                     let row = message.row.as_deref();
                     text = template.render(&values(&self.assembly.variables, row, Some(&text))?)?;
                 }
-                let prompt = self.prompt_of(&text, account, context)?;
-                Ok(Prompt { row: message.row, ..prompt })
+                Ok(Prompt { row: message.row, ..self.prompt_of(&text, account, context)? })
             }
         }
     }

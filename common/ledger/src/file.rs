@@ -3,13 +3,14 @@
 //! Ledgers and checkpoints use it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::lock;
 use cp_common::{Code, Error, Result};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 
 /// The action if the file is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,19 +95,14 @@ impl Shared {
 
     /// Appends in one write, whole or not at all. The lock is held, and the file has `size` bytes.
     pub(crate) fn append(&self, size: u64, bytes: &[u8]) -> Result<()> {
-        let written = loop {
-            match (&self.file).write(bytes) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                done => break done,
-            }
-        };
-        if matches!(written, Ok(count) if count == bytes.len()) {
+        let written = retry_on_intr(|| rustix::io::write(&self.file, bytes));
+        if written == Ok(bytes.len()) {
             return Ok(());
         }
         // Cut back under the lock, so that no line ever follows a partial one.
-        let cut = self.cut(size);
+        let cut = self.file.set_len(size);
         // A write that is cut short has met a limit, and only the next one would report it.
-        let reason = written.map_or_else(|e| e, |_| ErrorKind::StorageFull.into());
+        let reason = written.map_or_else(io::Error::from, |_| ErrorKind::StorageFull.into());
         let after = if cut.is_ok() { "nothing was appended" } else { "the torn bytes could not be removed" };
         Err(Error::io(format!("cannot append, {after}"), reason).in_file(&self.path).fatal())
     }
@@ -119,17 +115,8 @@ impl Shared {
             file.write_all_at(bytes, end)?;
             file.sync_data()
         });
-        let cut = written.and_then(|()| self.cut(end + bytes.len() as u64));
+        let cut = written.and_then(|()| self.file.set_len(end + bytes.len() as u64));
         cut.map_err(|e| Error::io("cannot replace the torn bytes", e).in_file(&self.path).fatal())
-    }
-
-    fn cut(&self, size: u64) -> io::Result<()> {
-        loop {
-            match self.file.set_len(size) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
     }
 }
 
