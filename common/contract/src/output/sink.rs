@@ -164,8 +164,7 @@ pub(crate) fn check_open() -> Result<()> {
 }
 
 /// Escapes everything that controls a terminal. C0 controls are shown with a caret (`^[`), C1 controls and
-/// bidirectional marks by their number (`<U+202E>`). Line feeds and tabs are kept, and `\r
-/// ` becomes a line feed.
+/// bidirectional marks by their number (`<U+202E>`). Line feeds and tabs are kept, and CR LF becomes LF.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(acts) {
