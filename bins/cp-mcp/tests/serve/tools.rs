@@ -110,7 +110,7 @@ fn another_model_is_asked_within_a_budget_and_without_one_it_says_what_to_do() {
     let mut client = start(&place, Era::Modern, json!({}));
     let none = client.result("cp_prompt", json!({ "prompt": "hi" }));
     assert!(none["isError"] == true && text(&none).contains("no backend is configured"), "{none}");
-    assert!(text(&none).contains("Hint: set "), "{none}");
+    assert!(text(&none).contains("Hint: cp-ask keys set "), "{none}");
     client.end();
     place.home.write("config/cp.toml", "backend = \"stub\"\n");
     let mut client = with(&place, Era::Modern, &["--budget-tokens", "5"]);
