@@ -54,12 +54,12 @@ fn killed_run_is_settled_by_next_start() {
             assert!(exec.work.join(".cursor").is_symlink(), "{who:?} after {delay} ms");
             assert_eq!(open_runs(&exec), 0, "{who:?} after {delay} ms");
             let notices = answer["meta"]["notices"].as_array().cloned().unwrap_or_default();
-            let is_told = notices.iter().any(|notice| notice["type"] == "killed_run");
+            let has_notice = notices.iter().any(|notice| notice["type"] == "killed_run");
             let interrupted = |entry: &Value| entry["data"]["code"] == "E_INTERRUPTED";
             let result = exec.entries("exec.result").into_iter().find(interrupted);
             let recorded = result.map_or(0, |entry| entry["data"]["enforcement"]["guard"].as_array().unwrap().len());
-            assert_eq!(is_told, recorded > 0, "{who:?} after {delay} ms: {answer}");
-            settled += usize::from(is_told);
+            assert_eq!(has_notice, recorded > 0, "{who:?} after {delay} ms: {answer}");
+            settled += usize::from(has_notice);
             assert!(results(&exec).values().all(|count| *count <= 1), "{who:?} after {delay} ms: {:?}", results(&exec));
         }
         // The control: in some of the rounds there was something to settle.

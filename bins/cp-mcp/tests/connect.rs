@@ -199,7 +199,7 @@ fn slow_requests_wait_beside_each_other_and_all_are_answered() {
 }
 
 #[test]
-fn a_stuck_call_is_let_go_by_its_client_or_its_time_and_the_server_is_told() {
+fn stuck_call_ends_by_cancellation_or_timeout_and_the_server_gets_the_notification() {
     for is_cancelled in [true, false] {
         let server = serving(|request, id| {
             let is_stuck = request.json()["params"]["name"] == "stuck";
@@ -221,7 +221,7 @@ fn a_stuck_call_is_let_go_by_its_client_or_its_time_and_the_server_is_told() {
             let said = late["result"]["content"][0]["text"].as_str().unwrap_or_default();
             assert!(late["id"] == 1 && said.starts_with("E_TIMEOUT") && said.contains("timeout in [mcp.s]"), "{late}");
         }
-        until("the server is told", || methods(&server).contains(&"notifications/cancelled".to_owned()));
+        until("the cancellation arrives", || methods(&server).contains(&"notifications/cancelled".to_owned()));
         client.kill();
     }
 }
@@ -278,7 +278,7 @@ fn invalid_response_fails_its_request() {
 }
 
 #[test]
-fn client_that_looks_for_the_other_era_is_told_to_shake_hands() {
+fn client_that_looks_for_the_other_era_is_asked_for_a_handshake() {
     let (place, server) = (place(), serving(|_, id| json(200, &text(id, "hi"))));
     let discover = line(7, "server/discover", &json!({}));
     let outcome = fed(&place, &server, &(discover + &hello() + &call(1, "a"))).success();

@@ -1,4 +1,4 @@
-//! Any bytes as JSON: what is taken has one spelling, and says what serde_json says it says.
+//! Any bytes as JSON: text that is accepted has one spelling, and the value that serde_json parses.
 #![no_main]
 
 use cp_common::json;

@@ -43,7 +43,7 @@ fn calls_run_beside_each_other_and_answers_come_as_they_end() {
 }
 
 #[test]
-fn progress_is_told_where_it_is_asked_for() {
+fn progress_is_reported_where_it_is_asked_for() {
     for era in ERAS {
         let place = place();
         let mut client = start(&place, era, json!({}));
