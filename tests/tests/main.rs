@@ -27,7 +27,6 @@ mod properties;
 mod queries;
 mod scale;
 mod screens;
-mod scripts_ci;
 mod scripts_cp_eval;
 mod scripts_cp_sh;
 mod structure;

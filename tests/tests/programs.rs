@@ -16,7 +16,7 @@ cd "$0/tests" && exec "$@"
 "#;
 
 /// Tests that take some twenty seconds together. All others take several minutes.
-const SAMPLE: [&str; 5] = ["completions::", "cp_ask::proposals::", "doors::", "scripts_ci::", "toolloop::"];
+const SAMPLE: [&str; 4] = ["completions::", "cp_ask::proposals::", "doors::", "toolloop::"];
 
 /// Runs a command in which tests run.
 fn without_programs(command: &[&str]) -> Outcome {

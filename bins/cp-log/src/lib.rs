@@ -12,7 +12,6 @@ mod page;
 mod prove;
 mod query;
 mod reading;
-mod scan;
 #[cfg(test)]
 mod schemas;
 mod stats;
@@ -36,7 +35,6 @@ pub static PROGRAM: Program = Program {
         follow::DOC,
         stats::DOC,
         values::BLOB_DOC,
-        scan::DOC,
         ledger::TIP_DOC,
         verify::DOC,
         audit::DOC,
@@ -51,7 +49,7 @@ pub static PROGRAM: Program = Program {
     ],
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "repair"]),
-        ("Read", &["query", "follow", "stats", "blob", "tip", "scan"]),
+        ("Read", &["query", "follow", "stats", "blob", "tip"]),
         ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle", "page"]),
     ],
     environment: &[
@@ -72,7 +70,6 @@ pub static PROGRAM: Program = Program {
         ("proof", include_str!("../schemas/proof.json")),
         ("repaired", include_str!("../schemas/repaired.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
-        ("secret", include_str!("../schemas/secret.json")),
         ("signed", include_str!("../schemas/signed.json")),
         ("stats", include_str!("../schemas/stats.json")),
         ("tip", include_str!("../schemas/tip.json")),
@@ -100,7 +97,6 @@ enum Verb {
     Follow(follow::Args),
     Stats(stats::Args),
     Blob(values::Args),
-    Scan(scan::Args),
     Tip(ledger::TipArgs),
     Verify(verify::Args),
     Audit(audit::Args),
@@ -124,7 +120,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Blob(args) => values::blob(&args, context),
-        Verb::Scan(args) => scan::run(&args, context),
         Verb::Tip(args) => ledger::tip(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),

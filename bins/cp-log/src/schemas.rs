@@ -32,7 +32,6 @@ fn schemas_are_those_of_the_types() {
     of::<crate::prove::Proved>("proof");
     of::<crate::lifecycle::Repaired>("repaired");
     of::<crate::lifecycle::Rotated>("rotated");
-    of::<crate::scan::Secret>("secret");
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::ledger::Tip>("tip");
     of::<crate::verified::Verified>("verified");

@@ -17,7 +17,6 @@ mod proofs;
 mod query;
 mod repair;
 mod rotate;
-mod scan;
 mod sources;
 mod stats;
 mod sweep;

@@ -187,9 +187,6 @@ allow; cp-exec allow env MINE --confirm $(cp-exec allow env MINE --dry-run | tok
 # cp-log follow
 seq 3 | cp-log append >/dev/null; cp-log follow --last 3 --limit 3
 
-# cp-log scan
-echo 'token ghp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3' | cp-log scan -
-
 # cp-log keygen
 cp-log keygen K
 cp-log keygen --dry-run K

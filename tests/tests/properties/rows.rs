@@ -21,7 +21,7 @@ pub(super) struct Row {
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to,
 /// `locked` a ledger that somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays
 /// open.
-const ROWS: [[&str; 4]; 59] = [
+const ROWS: [[&str; 4]; 58] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -30,7 +30,6 @@ const ROWS: [[&str; 4]; 59] = [
     ["cp-log stats", "", "L", "f"],
     ["cp-log blob", "", "-f L $BLOB", ""],
     ["cp-log tip", "", "L", ""],
-    ["cp-log scan", "", "- <line", "-"],
     ["cp-log audit", "", "L", ""],
     ["cp-log bundle", "", "-o bundle$N L", ""],
     ["cp-log page", "", "-o page$N L", ""],
