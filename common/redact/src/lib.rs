@@ -11,9 +11,9 @@
 mod anchor;
 #[cfg(test)]
 mod corpus;
+mod cut;
 #[cfg(test)]
 mod examples;
-mod find;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
@@ -54,7 +54,7 @@ use std::ops::Range;
 
 use cp_json as json;
 
-pub use self::find::{Cut, Found};
+pub use self::cut::Cut;
 pub use self::mark::MARK_START;
 
 use self::own::Own;
@@ -119,6 +119,13 @@ impl Redactor {
         mark::keep_within_strings(text, &mut own);
         mark::keep_within_strings(text, &mut found);
         joined([own, found].into_iter().flatten().collect())
+    }
+
+    /// The rules that match the secrets in a text, in the order of the text.
+    pub fn rules_in(&self, text: &str) -> Vec<&'static str> {
+        let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
+        json::string(text, &mut quoted);
+        self.secrets(&quoted).into_iter().map(|secret| secret.rule).collect()
     }
 
     /// Like [`Redactor::redact`], for text that is not JSON.

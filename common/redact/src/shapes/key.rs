@@ -31,7 +31,7 @@ pub(crate) struct Key {
     pub(crate) rule: &'static str,
     pub(crate) parts: &'static [Part],
     /// The index of the part with which the secret begins.
-    secret: usize,
+    pub(crate) secret: usize,
     /// The index of the literal with the anchor.
     anchor: usize,
     pub(crate) condition: Condition,
@@ -40,14 +40,6 @@ pub(crate) struct Key {
 include!(concat!(env!("OUT_DIR"), "/keys.rs"));
 
 impl Key {
-    /// Returns the literal with which the secret begins; empty if there is none.
-    pub(crate) fn prefix(&self) -> &'static str {
-        match self.parts[self.secret] {
-            Part::Text(text) => text,
-            Part::Run(..) => "",
-        }
-    }
-
     /// Returns the secret of this form whose literal with the anchor begins here.
     pub(crate) fn around(&self, text: &[u8], anchor: usize) -> Option<Secret> {
         let start = self.parts[..self.anchor].iter().rev().try_fold(anchor, |end, part| part.before(text, end))?;

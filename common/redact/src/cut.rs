@@ -1,50 +1,6 @@
-//! Locates secrets in a text without redacting them, and finds places where a text may be cut.
+//! Cuts a long text where no secret is.
 
-use std::ops::Range;
-
-use cp_json as json;
-
-use crate::shapes::key::{KEYS, Key};
-use crate::{Redactor, Secret};
-
-/// A secret in a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its byte range.
-    pub at: Range<usize>,
-    /// The rule that matched, as in its mark.
-    pub rule: &'static str,
-    /// The prefix of all secrets of its kind, which may be shown; empty if there is none.
-    pub prefix: &'static str,
-}
-
-impl Redactor {
-    /// Returns the secrets in a text, in order and without overlap.
-    pub fn find(&self, text: &str) -> Vec<Found> {
-        let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
-        json::string(text, &mut quoted);
-        let (mut spelt, mut plain) = (1, 0);
-        let mut plain_of = |offset: usize| {
-            while spelt < offset {
-                spelt += match (quoted[spelt], quoted[spelt + 1]) {
-                    (b'\\', b'u') => 6,
-                    (b'\\', _) => 2,
-                    _ => 1,
-                };
-                plain += 1;
-            }
-            plain
-        };
-        let secrets = self.secrets(&quoted).into_iter();
-        let found = secrets.map(|Secret { at, rule }| {
-            let value = &quoted[at.clone()];
-            let key = KEYS.iter().find(|key| key.rule == rule && value.starts_with(key.prefix().as_bytes()));
-            let at = plain_of(at.start)..plain_of(at.end);
-            Found { at, rule, prefix: key.map_or("", Key::prefix) }
-        });
-        found.collect()
-    }
-}
+use crate::Redactor;
 
 /// The kept part of a text that was too long, redacted.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,17 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn find_returns_offsets_in_plain_text() {
-        let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
-        let text = format!("\u{1}\"ü\"\t\\\n{key} and password=hunter22\nmy correct horse battery");
+    fn rules_in_text_follow_its_order() {
+        let text = format!("\u{1}\"ü\"\t\\\n{} and password=hunter22\nmy correct horse battery", key());
         let redactor = Redactor::knowing(["correct horse battery".to_owned()]);
-        let found: Vec<_> =
-            redactor.find(&text).into_iter().map(|f| (text[f.at].to_owned(), f.rule, f.prefix)).collect();
-        let expected = [
-            (key.as_str(), "github_token", "ghp_"),
-            ("hunter22", "assignment", ""),
-            ("correct horse battery", "own_secret", ""),
-        ];
-        assert_eq!(found, expected.map(|(text, rule, prefix)| (text.to_owned(), rule, prefix)));
+        assert_eq!(redactor.rules_in(&text), ["github_token", "assignment", "own_secret"]);
     }
 }
