@@ -1,10 +1,8 @@
 //! Rules about repositories are about those of the owner, and not about those that this run or an earlier one made.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::git_dir::{addresses, is_about_pushes};
+use crate::git_dir::addresses;
 use crate::guard::top_of;
 use crate::policy::{Access, Policy};
 use crate::rules::Arguments;
@@ -19,18 +17,6 @@ const PUSHES: &str = "git.push";
 const DESTROYS_REPOSITORY: &str = "destroy.place";
 /// Variables that lead git to another repository than the one of the directory.
 const MOVED: [&str; 3] = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
-/// Variables that say which files of settings git reads.
-const NAME_FILES: [&str; 3] = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"];
-/// Variables that lead to the other files, and the paths of these below their values.
-const FILES: [(&str, &str); 5] = [
-    ("GIT_CONFIG_GLOBAL", ""),
-    ("GIT_CONFIG_SYSTEM", ""),
-    ("HOME", ".gitconfig"),
-    ("HOME", ".config/git/config"),
-    ("XDG_CONFIG_HOME", "git/config"),
-];
-/// Where the settings of the system lie.
-const SYSTEM: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
 
 /// True if a finding is about repositories that runs made, so that no history of the owner is at stake, or about a
 /// push that reaches nobody else. What the run makes of the whole project is the owner's too, except for a
@@ -38,10 +24,10 @@ const SYSTEM: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
 pub(super) fn is_about_own_repository(
     policy: &Policy,
     argv: &[String],
-    started: (&ExecRequest, &[(String, String)]),
+    request: &ExecRequest,
+    variables: &[(String, String)],
     rule: &str,
 ) -> bool {
-    let request = started.0;
     let arguments = Arguments::read(argv);
     let is_own = |place: &PathBuf| {
         let root = own_repository(policy, request, place);
@@ -53,7 +39,7 @@ pub(super) fn is_about_own_repository(
         return !places.is_empty() && places.iter().all(is_own);
     }
     let is_push = arguments.is_command(&["push"]);
-    if !rule.starts_with("git.") || is_moved(argv, started, is_push) {
+    if !rule.starts_with("git.") || is_moved(argv, variables, is_push) {
         return false;
     }
     let directory = arguments.directories().fold(request.cwd.clone(), |directory, next| directory.join(next));
@@ -71,37 +57,10 @@ pub(super) fn is_about_own_repository(
 }
 
 /// True if changed variables or options lead git to another repository, or a push to other addresses.
-fn is_moved(argv: &[String], (request, variables): (&ExecRequest, &[(String, String)]), is_push: bool) -> bool {
+fn is_moved(argv: &[String], variables: &[(String, String)], is_push: bool) -> bool {
     let sets = |word: &String| word == "-c" || word.starts_with("--config-env");
     argv.iter().any(|word| word.starts_with("--git-dir") || is_push && sets(word))
         || variables.iter().any(|(name, _)| MOVED.contains(&name.as_str()))
-        || is_push && lead_push(request, variables)
-}
-
-/// True if changed variables may change the addresses of a push: they set something, or git reads other files.
-fn lead_push(request: &ExecRequest, variables: &[(String, String)]) -> bool {
-    let mut of_settings = variables.iter().filter(|(name, _)| name.starts_with("GIT_CONFIG")).peekable();
-    let leads = |file: &PathBuf| {
-        // Git may look for a relative path in another directory.
-        file.is_relative()
-            || file.as_path() != Path::new("/dev/null")
-                && request.sees_read_only(file).is_some()
-                && request.text_of(file).is_none_or(|text| is_about_pushes(&text))
-    };
-    of_settings.peek().is_some()
-        && (of_settings.any(|(name, value)| !NAME_FILES.contains(&name.as_str()) && !value.is_empty())
-            || files_of_settings(request).iter().any(leads))
-}
-
-/// The files of settings that git may read for all repositories.
-fn files_of_settings(request: &ExecRequest) -> Vec<PathBuf> {
-    let file = |(name, below): (&str, &str)| {
-        let mut values = request.env.iter().filter_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-        let value = values.next().filter(|value| !value.is_empty())?;
-        Some(PathBuf::from(OsStr::from_bytes(value)).join(below).components().collect())
-    };
-    let named = FILES.into_iter().filter_map(file);
-    named.chain(SYSTEM.map(PathBuf::from)).collect()
 }
 
 /// The addresses to which a push leads.

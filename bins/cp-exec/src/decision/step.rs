@@ -240,7 +240,7 @@ impl Start<'_> {
     fn by_rules(&self, argv: &[String], scope: Scope) -> Result<Finding> {
         let finding = judge(self.policy, argv, &self.request.cwd, scope);
         let variables = self.changed_variables("git");
-        if is_about_own_repository(self.policy, argv, (self.request, &variables), &finding.rule) {
+        if is_about_own_repository(self.policy, argv, self.request, &variables, &finding.rule) {
             return Ok(Finding::allowed(Risk::Low));
         }
         finding.or_refused()

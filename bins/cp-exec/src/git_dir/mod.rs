@@ -31,7 +31,7 @@ pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 pub(crate) use self::placeholder::DIRECTORY as KEEP;
 use self::placeholder::Placeholders;
-pub(crate) use self::settings::{addresses, is_about_pushes, parts as key_parts};
+pub(crate) use self::settings::{addresses, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, start, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::changes::{Store, Tree, keep_history};

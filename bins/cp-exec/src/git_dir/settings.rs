@@ -89,14 +89,6 @@ pub(crate) fn addresses(text: &str, remote: Option<&str>) -> Option<Vec<String>>
     Some(found)
 }
 
-/// True if settings that hold beside those of a repository may change where its pushes lead.
-pub(crate) fn is_about_pushes(text: &str) -> bool {
-    let is_it = |key: &str| {
-        matches!(parts(key), ("include" | "includeif" | "url" | "remote", ..) | ("branch", _, "remote" | "pushremote"))
-    };
-    Settings::read(text).entries.iter().any(|(key, _)| is_it(key))
-}
-
 /// A value without its quotes, escapes and comment.
 fn unquoted(value: &str) -> String {
     let (mut text, mut quoted, mut characters) = (String::new(), false, value.chars());
