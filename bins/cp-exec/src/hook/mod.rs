@@ -18,7 +18,6 @@ use crate::hosts::Host;
 /// An event of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// The host, recognized by the members.
     pub host: Host,
     pub moment: Moment,
     /// The host's id of the conversation.
@@ -64,9 +63,8 @@ pub(crate) struct Output {
 impl Event {
     /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes
     /// in which it asks for itself.
-    pub(crate) fn may_ask(&self, named: Host) -> bool {
-        let is_claude = self.host == Host::Claude && named == Host::Claude;
-        is_claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))
+    pub(crate) fn may_ask(&self) -> bool {
+        self.host == Host::Claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))
     }
 }
 
@@ -93,18 +91,15 @@ impl Output {
 
 type Members = Map<String, Value>;
 
-/// Decodes the one object that a host sends. A duplicate member is an error, because parsers could differ. `asked` is
-/// the host that the command line names; it decides if the members fit several hosts.
-pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
+/// Decodes the one object that a host sends. A duplicate member is an error, because parsers could differ.
+pub(crate) fn decode(bytes: &[u8], host: Host) -> Result<Event> {
     let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
     check(bytes).map_err(|fault| unclear(fault.to_string()))?;
     let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
-    decoded(&members, asked).ok_or_else(|| unclear("no host that is known writes it so".to_owned()))
+    decoded(&members, host).ok_or_else(|| unclear(format!("{} does not write it so", host.name())))
 }
 
-fn decoded(members: &Members, asked: Host) -> Option<Event> {
-    let is_codex = asked == Host::Codex || members.contains_key("turn_id");
-    let host = if is_codex { Host::Codex } else { Host::Claude };
+fn decoded(members: &Members, host: Host) -> Option<Event> {
     let tool = || {
         Some(Tool { name: text(members, "tool_name")?, input: members.get("tool_input")?.as_object()?.clone(), host })
     };

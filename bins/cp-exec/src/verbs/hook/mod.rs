@@ -91,7 +91,7 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
 pub(crate) struct Answer {
-    /// The host, recognized by the members of the question.
+    /// The host that asked.
     host: Host,
     /// The decision: `pass`, `rewrite`, `ask`, `deny`, or null if no decision was needed.
     pub(super) decision: Option<&'static str>,
@@ -134,7 +134,7 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
         engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
     }
     match &event.moment {
-        Moment::Before(tool) => return before(&mut engine, &event, named, tool, context),
+        Moment::Before(tool) => return before(&mut engine, &event, tool, context),
         Moment::After(tool, output) => return after(&mut engine, &event, tool, output, context),
         Moment::End => session_tmp::remove_of_host(&engine.policy),
         Moment::Start | Moment::Other => {}
@@ -192,21 +192,21 @@ fn is_new(engine: &mut Engine, stage: &str, hash: &str) -> Result<bool> {
     Ok(!engine.journal.has(stage, &STAGES, &[hash])?)
 }
 
-fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
+fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context) -> Result<()> {
     let base = context.base()?;
     let cwd = event.cwd.as_deref().unwrap_or(&base);
     let handed_on = context.handed_on().into_iter().map(OsString::into_string);
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
     let (program, home) = own(context)?;
-    let command = hosts::Command { host: named, program: &program, home: &home, is_inside: false };
+    let command = hosts::Command { host: event.host, program: &program, home: &home, is_inside: false };
     let asking = Question {
         tool,
         cwd,
         program: &program,
         handed_on: &handed_on,
-        may_ask: event.may_ask(named) && is_attended(),
-        shell: if event.host == named { HostShell::of(&command) } else { HostShell::Default },
+        may_ask: event.may_ask() && is_attended(),
+        shell: HostShell::of(&command),
     };
     let (asked, input_hash) = (hook::command(tool), input_hash(tool));
     let is_first = is_new(engine, "host.intent", &input_hash)?;
