@@ -397,3 +397,11 @@ fn hangup_writes_closing_line_unless_ignored() {
     running.signal(Signal::HUP);
     assert_eq!(running.finish().status, 0);
 }
+
+#[test]
+fn variable_without_value_is_passed_on() {
+    let exec = Exec::new(Who::Me);
+    let run = |value: &str| exec.command(&["--env", "RUST_LOG", "-c", "echo $RUST_LOG"]).env("RUST_LOG", value).run();
+    assert_eq!(run("debug").data()["stdout"], "debug\n");
+    exec.command(&["--env", "RUST_LOG", "-c", "true"]).without_env("RUST_LOG").run().code(2);
+}

@@ -41,7 +41,7 @@ pub(crate) fn command(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Replaces this process by the command. Returns only if that fails.
 fn replaced(args: &Args, context: &Context) -> Result<Error> {
-    let variables = variables(args)?;
+    let variables = variables(&args.env)?;
     let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     let directory = context.base()?.join(args.cwd.as_deref().unwrap_or_default());
     std::env::set_current_dir(&directory).map_err(|e| Error::io("--cwd", e).in_file(&directory))?;

@@ -14,7 +14,7 @@ use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_egress::{Destination, Network};
 
-use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on};
+use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on, variables};
 use crate::decision::{AgentCommand, UNLIMITED, decide_agent};
 use crate::glob::name_matches;
 use crate::hosts::facts::AgentFacts;
@@ -158,17 +158,7 @@ impl Args {
         let passes = |(name, _): &(String, String)| patterns.iter().any(|pattern| name_matches(pattern, name));
         let mut env: BTreeMap<String, String> = std::env::vars_os().filter_map(text).filter(passes).collect();
         env.extend(facts.into_iter().flat_map(|facts| facts.set.clone()));
-        for pair in &self.env {
-            let wrong = |why: &str| Error::usage(format!("--env {pair}: {why}")).hint("write --env NAME=VALUE");
-            let (name, value) = match pair.split_once('=') {
-                Some((name, value)) => (name, value.to_owned()),
-                None => (pair.as_str(), std::env::var(pair).map_err(|e| wrong(&e.to_string()))?),
-            };
-            if name.is_empty() || value.contains('\0') {
-                return Err(wrong("not a valid variable"));
-            }
-            env.insert(name.to_owned(), value);
-        }
+        env.extend(variables(&self.env)?);
         Ok(env)
     }
 }

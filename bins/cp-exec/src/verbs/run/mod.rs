@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// The time after which it is killed, at most 10m
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution")]
     pub timeout: Option<f64>,
-    /// A variable to set (repeatable)
+    /// A variable: its value, or only its name to pass it on (repeatable)
     #[arg(long, value_name = "K=V", help_heading = "Execution", hide_short_help = true)]
     pub env: Vec<String>,
     /// A directory of executable tools that requests may call (repeatable)
@@ -182,7 +182,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
         let message = format!("{option} applies to one command, not to requests on standard input");
         return Err(Error::usage(message).hint(*hint));
     }
-    let mut requests = Requests { engine, args, env: variables(args)?, noticed: 0 };
+    let mut requests = Requests { engine, args, env: variables(&args.env)? };
     filter::run(&mut requests, Source::Input, args.stream, context)
 }
 
@@ -363,18 +363,24 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         typed: args.hosted.is_none() && policy.actor.call.is_none(),
         ..Command::default()
     };
-    command.env.extend(variables(args)?);
+    command.env.extend(variables(&args.env)?);
     command.check().map(|()| command)
 }
 
-pub(super) fn variables(args: &Args) -> Result<Vec<(String, String)>> {
-    let pairs = args.env.iter().map(|pair| {
-        let Some((name, value)) = pair.split_once('=') else {
-            return Err(Error::usage(format!("--env {pair}: there is no `=`")).hint("write --env NAME=VALUE"));
+/// The variables of `--env`. One without a value is passed on.
+pub(super) fn variables(given: &[String]) -> Result<Vec<(String, String)>> {
+    let one = |pair: &String| {
+        let wrong = |why: &str| Error::usage(format!("--env {pair}: {why}")).hint("write --env NAME=VALUE");
+        let (name, value) = match pair.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => (pair.as_str(), std::env::var(pair).map_err(|e| wrong(&e.to_string()))?),
         };
-        Ok((name.to_owned(), value.to_owned()))
-    });
-    pairs.collect()
+        if name.is_empty() || value.contains('\0') {
+            return Err(wrong("not a valid variable"));
+        }
+        Ok((name.to_owned(), value))
+    };
+    given.iter().map(one).collect()
 }
 
 /// Records a refusal before it is answered.

@@ -62,7 +62,7 @@ fn request_identity(args: &Args, context: &Context) -> Result<Value> {
     let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
     let place = (&base, cwd, &context.options.root, tools);
     let words: Vec<String> = args.command.iter().map(word_text).collect();
-    let asked = ("run", words, &args.string, variables(args)?, args.timeout, place, input);
+    let asked = ("run", words, &args.string, variables(&args.env)?, args.timeout, place, input);
     serde_json::to_value(asked)
         .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
 }

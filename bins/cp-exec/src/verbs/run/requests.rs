@@ -26,8 +26,6 @@ pub(crate) struct Requests<'a> {
     pub args: &'a Args,
     /// Its variables.
     pub env: Vec<(String, String)>,
-    /// The number of notices so far.
-    pub noticed: usize,
 }
 
 /// A request that was decided about: answered without a process, or a command that is ready to run or has run.
@@ -75,7 +73,7 @@ impl Filter for Requests<'_> {
 impl Requests<'_> {
     /// Decides about a request, records its intent or its refusal, and runs it.
     fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Work<FinishedRun>> {
-        let Self { engine, noticed, .. } = self;
+        let engine = &mut self.engine;
         engine.policy.actor.call = asked.call().map(str::to_owned);
         let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
         let mut prepared = match on_record(engine, asked, work)? {
@@ -83,8 +81,7 @@ impl Requests<'_> {
             Work::Run(prepared) => prepared,
         };
         for notice in prepared.notices() {
-            *noticed += 1;
-            if *noticed <= NOTICES {
+            if context.out.notices().len() < NOTICES {
                 let at = context.out.place.index.map(|index| format!("request {index}: ")).unwrap_or_default();
                 context.out.notice("command", Severity::Info, format!("{at}{notice}"));
             }
