@@ -1,7 +1,6 @@
-//! The tools that a server has listed: which are offered, the check of their arguments, and the pins, which are what a
-//! person has seen of them: kept with the first list, and again with each change that was accepted.
+//! The tools that a server has listed: which are offered, and the pins, which are what a person has seen of them: kept
+//! with the first list, and again with each change that was accepted.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
@@ -12,7 +11,6 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::canonical::hash_value;
 use cp_mcp_wire::{Annotations, Tool, is_tool_name};
 use cp_redact::Redactor;
-use cp_schema::Schema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -24,8 +22,6 @@ use super::message::{Members, escape_controls, raw, redact};
 pub(super) const PAGES: usize = 100;
 /// The most bytes of all pages.
 pub(super) const LONGEST: usize = 64 << 20;
-/// The most faults of arguments that an error names.
-const FAULTS: usize = 5;
 
 /// A list of tools.
 #[derive(Default)]
@@ -45,9 +41,6 @@ pub(crate) struct ListedTool {
     pub(super) pin: Pin,
     pub(super) availability: Availability,
     raw: Box<RawValue>,
-    input_schema: Option<Box<RawValue>>,
-    /// `None` if the schema cannot be compiled: then only the server checks arguments.
-    compiled: OnceCell<Option<Schema>>,
 }
 
 /// The availability of a tool to the client.
@@ -111,10 +104,9 @@ impl Listing {
 
 impl ListedTool {
     fn of(raw: Box<RawValue>) -> Option<Self> {
-        let Tool { name, input_schema, annotations, .. } = serde_json::from_str(raw.get()).ok()?;
+        let Tool { name, annotations, .. } = serde_json::from_str(raw.get()).ok()?;
         let pin = Pin::of(&raw)?;
-        let (availability, compiled) = (Availability::Offered, OnceCell::new());
-        Some(Self { name, annotations, pin, availability, raw, input_schema, compiled })
+        Some(Self { name, annotations, pin, availability: Availability::Offered, raw })
     }
 
     /// The tool as the client sees it: its title and description without secrets and control characters.
@@ -126,26 +118,6 @@ impl ListedTool {
             redacted.or(escaped).into_iter().for_each(|changed| *text = changed);
         }
         raw(&members).unwrap_or_else(|_| self.raw.clone())
-    }
-
-    /// Checks the arguments of a call. The error is for the model.
-    pub(super) fn check(&self, arguments: &RawValue) -> Result<()> {
-        let value: Value = serde_json::from_str(arguments.get()).map_err(|e| Error::validation(e.to_string()))?;
-        let refused = |why: String| Error::validation(why).with("rule", "mcp.arguments");
-        if !value.is_object() {
-            return Err(refused(format!("the arguments of {} are not a JSON object", self.name)));
-        }
-        let compiled = self.compiled.get_or_init(|| {
-            let schema = serde_json::from_str(self.input_schema.as_ref()?.get()).ok()?;
-            Schema::compile_lenient(schema).ok().map(|(schema, _)| schema)
-        });
-        let faults = compiled.as_ref().map(|schema| schema.faults(&value, FAULTS)).unwrap_or_default();
-        if faults.is_empty() {
-            return Ok(());
-        }
-        let faults: Vec<String> =
-            faults.iter().map(|fault| format!("{} {}", fault.pointer, fault.message).trim_start().to_owned()).collect();
-        Err(refused(format!("the arguments of {} do not fit its schema: {}", self.name, faults.join("; "))))
     }
 }
 
