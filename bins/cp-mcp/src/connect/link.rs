@@ -36,8 +36,6 @@ pub(super) struct Link {
     pub(super) session: Mutex<Session>,
     /// The stop signals of active requests.
     pub(super) under_way: Mutex<HashMap<String, Stop>>,
-    /// The stop signal of the stream of server messages.
-    pub(super) listening: Mutex<Stop>,
 }
 
 /// The state between requests, after a handshake.
@@ -95,7 +93,7 @@ impl Link {
     }
 
     /// Reads the response to a request, as one message or as a stream.
-    pub(super) fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
+    fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
         let error = |message: &str| Error::new(Code::Server, message);
         let media = reply.header("content-type").unwrap_or_default();
         let mut buffer = vec![0; CHUNK];
