@@ -39,19 +39,12 @@ pub(crate) struct ListedTool {
     pub(super) name: String,
     pub(super) annotations: Annotations,
     pub(super) pin: Pin,
-    pub(super) availability: Availability,
+    /// If it differs from its pin: the change, and the approval by which it is offered.
+    pub(super) change: Option<Change>,
     raw: Box<RawValue>,
 }
 
-/// The availability of a tool to the client.
-pub(super) enum Availability {
-    /// The client may call it.
-    Offered,
-    /// The policy does not list it.
-    NotAllowed,
-    /// It differs from its pin: the change, and the approval that it needs.
-    Changed(String, Box<Approval>),
-}
+pub(super) type Change = (String, Box<Approval>);
 
 impl Listing {
     /// Adds a page, and returns the cursor of the next one. Of two tools with one name the first counts, because a
@@ -80,8 +73,7 @@ impl Listing {
 
     /// The tools that the client may call, as it sees them.
     pub(crate) fn offered(&self, redactor: &Redactor) -> Vec<Box<RawValue>> {
-        let offered = self.tools.iter().filter(|tool| matches!(tool.availability, Availability::Offered));
-        offered.map(|tool| tool.shown(redactor)).collect()
+        self.tools.iter().filter(|tool| tool.change.is_none()).map(|tool| tool.shown(redactor)).collect()
     }
 
     /// The result for the client: the tools that it may call, on one page.
@@ -94,9 +86,9 @@ impl Listing {
     /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would
     /// offer it.
     pub(crate) fn left_out(&self) -> Vec<(String, String, Option<String>)> {
-        let changed = self.tools.iter().filter_map(|tool| match &tool.availability {
-            Availability::Changed(why, approval) => Some((tool.name.clone(), why.clone(), Some(approval.id.clone()))),
-            Availability::Offered | Availability::NotAllowed => None,
+        let changed = self.tools.iter().filter_map(|tool| {
+            let (why, approval) = tool.change.as_ref()?;
+            Some((tool.name.clone(), why.clone(), Some(approval.id.clone())))
         });
         changed.chain(self.refused.iter().map(|(name, why)| (name.clone(), why.clone(), None))).collect()
     }
@@ -106,7 +98,7 @@ impl ListedTool {
     fn of(raw: Box<RawValue>) -> Option<Self> {
         let Tool { name, annotations, .. } = serde_json::from_str(raw.get()).ok()?;
         let pin = Pin::of(&raw)?;
-        Some(Self { name, annotations, pin, availability: Availability::Offered, raw })
+        Some(Self { name, annotations, pin, change: None, raw })
     }
 
     /// The tool as the client sees it: its title and description without secrets and control characters.
