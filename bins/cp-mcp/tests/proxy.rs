@@ -122,24 +122,6 @@ fn only_tools_of_policy_are_offered_and_called() {
 }
 
 #[test]
-fn invalid_arguments_are_refused() {
-    let Some((place, server)) =
-        serving("    return name", &json!([tool("look"), {"name": "odd", "inputSchema": {"type": "strange"}}]))
-    else {
-        return;
-    };
-    let mut session = open(&place, &server);
-    for wrong in [json!({"n": "x"}), json!({"m": 1}), json!([1])] {
-        let (text, is_error) = session.call("look", wrong);
-        assert!(is_error && text.contains("E_VALIDATION"), "{text}");
-    }
-    assert_eq!(session.call("look", json!({"n": 1})), ("look".to_owned(), false));
-    assert_eq!(session.call("odd", json!({"n": "x"})), ("odd".to_owned(), false), "no schema can be checked");
-    session.leave();
-    assert_eq!(entries(&place, "mcp.refused").len(), 3);
-}
-
-#[test]
 fn ambiguous_message_is_not_passed_on() {
     let Some((place, server)) = looking("    return name") else { return };
     let mut session = open(&place, &server);
@@ -323,17 +305,20 @@ fn server_that_cannot_start_has_reason_and_hint() {
 }
 
 #[test]
-fn sampling_passes_only_if_policy_allows() {
-    let calls = "    say({'jsonrpc': '2.0', 'id': 's1', 'method': 'sampling/createMessage', 'params': {}})
+fn question_of_server_passes_and_sampling_does_not() {
+    let calls = "    say({'jsonrpc': '2.0', 'id': 's1', 'method': (arguments or {}).get('method'), 'params': {}})
     return json.loads(sys.stdin.readline()).get('error', {}).get('message', 'was answered')";
-    let Some((place, server)) = looking(calls) else { return };
+    let any = json!([{"name": "look", "inputSchema": {"type": "object"}}]);
+    let Some((place, server)) = serving(calls, &any) else { return };
     let mut session = open(&place, &server);
-    assert!(session.call("look", json!({})).0.contains("sampling = true in [mcp.scripted]"));
-    place.policy("[mcp.scripted]\nsampling = true\n");
-    let mut session = open(&place, &server);
-    let id = session.send("tools/call", json!({"name": "look"}));
+    for method in ["sampling/createMessage", "other/method"] {
+        let (said, _) = session.call("look", json!({ "method": method }));
+        assert!(said.contains("passes only") && said.contains(method), "{said}");
+    }
+    let call = json!({"name": "look", "arguments": {"method": "elicitation/create"}});
+    let id = session.send("tools/call", call);
     let asked = session.read();
-    assert_eq!((&asked["method"], &asked["id"]), (&json!("sampling/createMessage"), &json!("s1")));
+    assert_eq!((&asked["method"], &asked["id"]), (&json!("elicitation/create"), &json!("s1")));
     session.write(&json!({"jsonrpc": "2.0", "id": "s1", "result": {}}));
     assert_eq!(session.answer(id)["result"]["content"][0]["text"], "was answered");
 }

@@ -29,7 +29,7 @@ fn everything_server_is_called_through_gate() {
     let text = "a \"b\" 'c' \\ \n\t{\"d\": [1]} ä 👍 $HOME `id`";
     assert_eq!(session.call("echo", json!({"message": text})), (format!("Echo: {text}"), false));
     assert_eq!(session.call("get-sum", json!({"a": 2, "b": 3})).0, "The sum of 2 and 3 is 5.");
-    assert!(session.call("get-sum", json!({"a": "2"})).0.contains("do not fit its schema"));
+    assert!(session.call("get-sum", json!({"a": "2"})).1, "the server checks the arguments");
     let id = session.send(
         "tools/call",
         json!({"name": "trigger-long-running-operation", "arguments": {"duration": 1, "steps": 3}, "_meta": {"progressToken": "p"}}),

@@ -99,14 +99,6 @@ fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D:
     Deserialize::deserialize(from).map(Some)
 }
 
-/// Parses a line; `None` if it is not a message, because servers print banners.
-pub fn parse(line: &[u8]) -> Option<Message<'_>> {
-    if !line.trim_ascii_start().starts_with(b"{") {
-        return None;
-    }
-    serde_json::from_slice::<Incoming<'_>>(line).ok()?.message()
-}
-
 impl<'a> Incoming<'a> {
     fn message(self) -> Option<Message<'a>> {
         let Self { method, params, result, error, .. } = self;
@@ -122,7 +114,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Parses a line as a server must: the error of an invalid line has its id, if the id is known.
+/// Parses a line: the error of an invalid line has its id, if the id is known.
 pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     let invalid = |message: &str| Failure::new(INVALID_REQUEST, message);
     // This check includes the bytes of strings.
@@ -137,7 +129,8 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     let is_id = |id: &&RawValue| id.get().starts_with(|first: char| "\"-0123456789".contains(first));
     let id = head.id.filter(is_id);
     if head.id.is_some() && id.is_none() {
-        return Err((None, invalid("an id is a string or a number")));
+        // Who could not read a request answers it without an id.
+        return Err((None, head.error.unwrap_or_else(|| invalid("an id is a string or a number"))));
     }
     if head.jsonrpc.is_none_or(|version| version.get() != "\"2.0\"") {
         return Err((id, invalid("`jsonrpc` is not \"2.0\"")));
@@ -261,24 +254,24 @@ mod tests {
         let seven = RawValue::from_string("7".to_owned()).unwrap();
         let line = request(Some(&seven), "tools/list", Some(&json!({"cursor": "x"}))).unwrap();
         assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/list\",\"params\":{\"cursor\":\"x\"}}\n");
-        let Some(Message::Request { id, method, params }) = parse(line.as_bytes()) else { panic!("{line}") };
+        let Ok(Message::Request { id, method, params }) = read(line.as_bytes()) else { panic!("{line}") };
         assert_eq!((method.as_str(), params.unwrap().get()), ("tools/list", "{\"cursor\":\"x\"}"));
         let answered = result(id, &json!({"tools": []})).unwrap();
-        let read = parse(answered.as_bytes());
-        assert!(matches!(read, Some(Message::Answer { id, outcome: Ok(_) }) if id.get() == "7"), "{answered}");
+        let found = read(answered.as_bytes());
+        assert!(matches!(found, Ok(Message::Answer { id, outcome: Ok(_) }) if id.get() == "7"), "{answered}");
         let why = Failure { code: METHOD_NOT_FOUND, message: "no".into(), data: json!({"supported": ["1", "2"]}) };
         let refused = failure(id, &why).unwrap();
-        let Some(Message::Answer { outcome: Err(read), .. }) = parse(refused.as_bytes()) else { panic!("{refused}") };
-        assert_eq!((read.versions(), &read), (Some(vec!["1", "2"]), &why));
+        let Ok(Message::Answer { outcome: Err(found), .. }) = read(refused.as_bytes()) else { panic!("{refused}") };
+        assert_eq!((found.versions(), &found), (Some(vec!["1", "2"]), &why));
         let said = request(None, "notifications/initialized", Some(&json!({}))).unwrap();
         assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
-        assert!(matches!(parse(said.as_bytes()), Some(Message::Notification { .. })));
+        assert!(matches!(read(said.as_bytes()), Ok(Message::Notification { .. })));
     }
 
     #[test]
     fn id_and_large_integer_are_kept() {
         let line = br#"{"jsonrpc":"2.0","id":"a\"1","method":"x","params":{"n":12345678901234567890123}}"#;
-        let Some(Message::Request { id, params, .. }) = parse(line) else { panic!() };
+        let Ok(Message::Request { id, params, .. }) = read(line) else { panic!() };
         let answered = result(id, &params).unwrap();
         assert!(answered.contains(r#""id":"a\"1","result":{"n":12345678901234567890123}"#), "{answered}");
     }

@@ -114,10 +114,10 @@ impl CallResult {
         self.result_type.as_deref() == Some("input_required")
     }
 
-    /// True if it sends a request of this method to the client.
-    pub fn requests(&self, method: &str) -> bool {
-        let mut requests = self.input_requests.as_ref().and_then(Value::as_object).into_iter().flatten();
-        requests.any(|(_, request)| request["method"] == method)
+    /// The methods of the requests that it sends to the client.
+    pub fn methods(&self) -> impl Iterator<Item = &str> {
+        let requests = self.input_requests.as_ref().and_then(Value::as_object).into_iter().flatten();
+        requests.map(|(_, request)| request["method"].as_str().unwrap_or_default())
     }
 
     /// The result as text: the structured content if there are no blocks, and a placeholder for each block that is not

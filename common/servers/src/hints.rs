@@ -1,6 +1,6 @@
 //! Errors of servers that do not start in the sandbox, with a line of policy or another command.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::{Code, Error, Result};
 
@@ -10,38 +10,21 @@ use crate::spec::Spec;
 
 /// The error of a server whose package would have to be fetched, if it has no network and the package is not installed.
 pub(crate) fn check_fetch(spec: &Spec, table: &Table, base: &Path) -> Result<()> {
-    let Some(started) = started(&spec.argv).filter(|started| started.is_fetched && table.network.is_closed()) else {
-        return Ok(());
-    };
-    let installed = PathBuf::from("node_modules").join(package_of(started.named));
+    let fetched = started(&spec.argv).filter(|_| table.network.is_closed());
+    let Some(Started { named, program, install: Some(install) }) = fetched else { return Ok(()) };
+    // The package without its version.
+    let version = named.char_indices().skip(1).find(|(_, sign)| *sign == '@');
+    let package = version.map_or(named, |(at, _)| &named[..at]);
+    let installed = Path::new("node_modules").join(package);
     if base.ancestors().any(|directory| directory.join(&installed).is_dir()) {
         return Ok(());
     }
     let called = Path::new(&spec.argv[0]).file_name().unwrap_or_default().to_string_lossy();
-    let why = "because the server has no network";
-    let message = format!("{called} cannot fetch {}, {why}; {}", started.named, install(&called, &started));
-    Err(Error::new(Code::Forbidden, message))
-}
-
-/// A package without its version.
-fn package_of(named: &str) -> &str {
-    let at = named[1..].find('@').map_or(named.len(), |at| at + 1);
-    &named[..at]
-}
-
-/// How to install a server instead of fetching it at each start.
-fn install(runner: &str, started: &Started<'_>) -> String {
-    let (named, program) = (started.named, started.program.unwrap_or_else(|| package_of(started.named)));
-    let (command, directory) = match runner {
-        "uvx" | "uv" => ("uv tool install", "uv tool dir --bin"),
-        "pipx" => ("pipx install", "pipx environment --value PIPX_BIN_DIR"),
-        _ => {
-            return format!(
-                "install the package in the project: `npm install {named}`; then the same command starts it"
-            );
-        }
-    };
-    format!("install the package: `{command} {named}`; then start \"$({directory})/{program}\" instead")
+    let cure = install.replace("{package}", named).replace("{program}", program.unwrap_or(package));
+    Err(Error::new(
+        Code::Forbidden,
+        format!("{called} cannot fetch {named}, because the server has no network; {cure}"),
+    ))
 }
 
 /// The hint for a server that failed with this message: it may name a file that the sandbox hides.

@@ -20,8 +20,8 @@ struct Starter {
     verbs: Vec<String>,
     named_by: Vec<String>,
     with_value: Vec<String>,
-    /// True if they fetch packages.
-    fetches: bool,
+    /// If they fetch packages, how to have one without a network.
+    install: Option<String>,
 }
 
 static STARTERS: LazyLock<Starters> = LazyLock::new(|| {
@@ -34,8 +34,8 @@ pub(crate) struct Started<'a> {
     pub(crate) named: &'a str,
     /// The program of a package, if the command names both.
     pub(crate) program: Option<&'a str>,
-    /// True if the package would be fetched.
-    pub(crate) is_fetched: bool,
+    /// If the package would be fetched, how to have it without a network.
+    pub(crate) install: Option<&'static str>,
 }
 
 /// What a command starts through another program, if it does.
@@ -64,8 +64,8 @@ pub(crate) fn started(argv: &[String]) -> Option<Started<'_>> {
     }
     let program = named.and(operand);
     // `uv run` and `npm run` start what the project has.
-    let is_fetched = starter.fetches && !is_of_project(called, arguments);
-    Some(Started { named: named.or(operand)?, program, is_fetched })
+    let install = starter.install.as_deref().filter(|_| !is_of_project(called, arguments));
+    Some(Started { named: named.or(operand)?, program, install })
 }
 
 /// True for a command that only starts what the project has.

@@ -44,8 +44,6 @@ pub struct Table {
     pub approve: Option<bool>,
     /// The patterns of allowed tools, in which `*` matches any characters. The default is all tools.
     pub tools: Option<Vec<String>>,
-    /// True if the server may ask the model of its client.
-    pub sampling: bool,
 }
 
 impl Table {

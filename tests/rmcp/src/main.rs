@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, ElicitRequestParams,
-    ElicitResult, ElicitationAction, ElicitationCapability, GetPromptRequestParams, Implementation, ProtocolVersion,
-    ReadResourceRequestParams,
+    ElicitResult, ElicitationAction, ElicitationCapability, Implementation, ProtocolVersion,
 };
 use rmcp::service::{
     ClientLifecycleMode, ClientServiceExt as _, PeerRequestOptions, RequestContext, RunningService, ServiceError,
@@ -83,16 +82,6 @@ async fn step(client: &Client, asked: &Value) -> Result<Value, ServiceError> {
             }
             request.cancel(None).await?;
             Ok(json!({"cancelled": true}))
-        }
-        "resources" => serde_json::to_value(client.list_resources(None).await?),
-        "read" => {
-            let uri = asked["uri"].as_str().unwrap_or_default();
-            serde_json::to_value(client.read_resource(ReadResourceRequestParams::new(uri)).await?)
-        }
-        "prompts" => serde_json::to_value(client.list_prompts(None).await?),
-        "prompt" => {
-            let prompt = GetPromptRequestParams::new(name()).with_arguments(arguments());
-            serde_json::to_value(client.get_prompt(prompt).await?)
         }
         other => panic!("{other} is not a step"),
     };

@@ -10,7 +10,7 @@ use cp_common::{Code, Error, Result};
 use cp_http::Stop;
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
-use cp_mcp_wire::{Failure, Greeting, Message, failure, parse};
+use cp_mcp_wire::{Failure, Greeting, Message, failure, read};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -36,8 +36,6 @@ pub(super) struct Link {
     pub(super) session: Mutex<Session>,
     /// The stop signals of active requests.
     pub(super) under_way: Mutex<HashMap<String, Stop>>,
-    /// The stop signal of the stream of server messages.
-    pub(super) listening: Mutex<Stop>,
 }
 
 /// The state between requests, after a handshake.
@@ -95,7 +93,7 @@ impl Link {
     }
 
     /// Reads the response to a request, as one message or as a stream.
-    pub(super) fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
+    fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
         let error = |message: &str| Error::new(Code::Server, message);
         let media = reply.header("content-type").unwrap_or_default();
         let mut buffer = vec![0; CHUNK];
@@ -137,8 +135,10 @@ impl Link {
     /// Passes on a message. True if it has the response to the request. Later requests repeat the version of a
     /// handshake.
     fn message(&self, bytes: &[u8], request: &Outgoing) -> Result<bool> {
-        let is_answer = match parse(bytes) {
-            Some(Message::Answer { id, outcome }) => {
+        let unreadable =
+            |(_, why): (_, Failure)| Error::new(Code::Server, format!("the server's response: {}", why.message));
+        let is_answer = match read(bytes).map_err(unreadable)? {
+            Message::Answer { id, outcome } => {
                 let is_answer = request.id == Some(id_of(id));
                 if let (true, "initialize", Ok(greeting)) = (is_answer, request.method.as_str(), outcome) {
                     let Greeting { protocol_version, .. } = serde_json::from_str(greeting.get()).unwrap_or_default();
@@ -146,11 +146,7 @@ impl Link {
                 }
                 is_answer
             }
-            Some(Message::Request { .. } | Message::Notification { .. }) => false,
-            None => {
-                let not_json = |e| Error::new(Code::Server, format!("the response of the server is not JSON: {e}"));
-                return serde_json::from_slice::<&RawValue>(bytes).map(|_| false).map_err(not_json);
-            }
+            Message::Request { .. } | Message::Notification { .. } => false,
         };
         self.pass(bytes)?;
         Ok(is_answer)
@@ -158,9 +154,7 @@ impl Link {
 
     /// Passes a line to the client, with secrets redacted. A line feed in JSON is replaced by a space.
     fn pass(&self, line: &[u8]) -> Result<()> {
-        let text = std::str::from_utf8(line);
-        let text = text.map_err(|_| Error::new(Code::Server, "the server sent bytes that are not UTF-8"))?;
-        let line = self.headers.scrub(text).replace(['\n', '\r'], " ").into_bytes();
+        let line = self.headers.scrub(&String::from_utf8_lossy(line)).replace(['\n', '\r'], " ").into_bytes();
         self.post.send(Event::FromServer(line)).map_err(|_| Error::new(Code::Io, "the client has left"))
     }
 

@@ -22,8 +22,6 @@ use crate::stdio::{Post, locked, spawn};
 const MOST: usize = 64;
 /// The time limit for ending a session.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The most time for which the stream of server messages is read.
-const LISTENING: Duration = Duration::from_hours(24 * 365);
 
 /// A server over HTTP.
 pub(crate) struct Remote {
@@ -53,7 +51,6 @@ impl Remote {
             post,
             session: Mutex::new(Session::default()),
             under_way: Mutex::new(HashMap::new()),
-            listening: Mutex::default(),
         });
         let own = Arc::clone(&link);
         // Each active request has one of the slots.
@@ -68,9 +65,6 @@ impl Link {
     fn dispatch(self: &Arc<Self>, message: Outgoing, slot: &SyncSender<()>, slots: &Arc<Mutex<Receiver<()>>>) -> bool {
         let Some(id) = message.id.clone().filter(|_| message.method != "initialize") else {
             self.settle(&message);
-            if message.method == "notifications/initialized" {
-                self.listen(message);
-            }
             return true;
         };
         let (link, slots) = (Arc::clone(self), Arc::clone(slots));
@@ -80,22 +74,6 @@ impl Link {
             let _ = locked(&slots).recv();
         };
         slot.send(()).is_ok() && spawn("request", work).is_ok()
-    }
-
-    /// Reads what the server sends by itself, if it has a stream for that, until the end of the connection.
-    fn listen(self: &Arc<Self>, opened_by: Outgoing) {
-        let (stop, link) = (Stop::default(), Arc::clone(self));
-        std::mem::replace(&mut *locked(&self.listening), stop.clone()).stop();
-        // Without a thread only these messages are lost.
-        let _ = spawn("listener", move || {
-            stopped_by(&stop);
-            let client = link.client.within(LISTENING);
-            let Ok(reply) = client.get(&link.url, &link.headed(), u64::MAX) else { return };
-            let media = reply.header("content-type").unwrap_or_default();
-            if reply.status == 200 && media.starts_with("text/event-stream") {
-                let _ = link.taken(reply, &opened_by);
-            }
-        });
     }
 
     fn settle(&self, message: &Outgoing) {
@@ -127,7 +105,6 @@ impl Server for Remote {
     fn close(&mut self) -> Result<()> {
         self.outbox = None;
         locked(&self.link.under_way).drain().for_each(|(_, stop)| stop.stop());
-        locked(&self.link.listening).stop();
         if locked(&self.link.session).id.is_some() {
             // A server may not support this.
             let _ = self.link.client.within(FAREWELL).delete(&self.link.url, &self.link.headed());

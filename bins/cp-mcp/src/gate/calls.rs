@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::Gate;
 use super::message::{Members, members_of, raw};
-use super::tools::{Availability, LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
+use super::tools::{Change, LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
 
 /// A call that was permitted, and is on the ledger.
 pub(crate) struct StartedCall {
@@ -113,7 +113,7 @@ impl Gate {
         if let Some(pins) = load_pins(&self.name, &self.home)? {
             for tool in &mut listing.tools {
                 if pins.get(&tool.name).is_none_or(|pin| pin.hash != tool.pin.hash) {
-                    tool.availability = self.review_change(tool, &pins)?;
+                    tool.change = self.review_change(tool, &pins)?;
                 }
             }
         } else {
@@ -123,9 +123,7 @@ impl Gate {
             let pins = tools().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
             keep_pins(&self.name, &pins, &self.home)?;
         }
-        for tool in listing.tools.iter_mut().filter(|tool| !self.table.allows(&tool.name)) {
-            tool.availability = Availability::NotAllowed;
-        }
+        listing.tools.retain(|tool| self.table.allows(&tool.name));
         for (name, reason) in &listing.refused {
             let warning = format!("the tool `{name}` of the server {} is left out: {reason}", self.name);
             if self.warned.insert(warning.clone()) {
@@ -136,8 +134,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Decides about a tool that differs from its pin: it is offered after its change is approved.
-    fn review_change(&mut self, tool: &ListedTool, pins: &Pins) -> Result<Availability> {
+    /// Decides about a tool that differs from its pin; `None` if its change is approved.
+    fn review_change(&mut self, tool: &ListedTool, pins: &Pins) -> Result<Option<Change>> {
         let before = pins.get(&tool.name);
         let (what, diff) = tool.pin.difference(before);
         let why = format!("the tool {} of the server {} {what}", tool.name, self.name);
@@ -158,14 +156,14 @@ impl Gate {
             let mut pins = pins.clone();
             pins.insert(tool.name.clone(), tool.pin.clone());
             keep_pins(&self.name, &pins, &self.home)?;
-            return Ok(Availability::Offered);
+            return Ok(None);
         }
         let line = approve_line(&self.home, &approval.id);
         if self.warned.insert(approval.id.clone()) {
             let other = "another server needs another name, --server NAME";
             self.warnings.push(format!("{why}; to see and accept it: {line}; {other}"));
         }
-        Ok(Availability::Changed(why, Box::new(approval)))
+        Ok(Some((why, Box::new(approval))))
     }
 
     /// Decides about a call. The error is the reason of a refusal.
@@ -190,18 +188,17 @@ impl Gate {
     }
 
     fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
-        if let Availability::Changed(..) = tool.availability {
+        if tool.change.is_some() {
             // The change may have been approved since.
             let pins = load_pins(&self.name, &self.home)?.unwrap_or_default();
             let is_kept = pins.get(&tool.name).is_some_and(|pin| pin.hash == tool.pin.hash);
-            tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
+            tool.change = if is_kept { None } else { self.review_change(tool, &pins)? };
         }
-        if let Availability::Changed(why, approval) = &tool.availability {
+        if let Some((why, approval)) = &tool.change {
             let line = approve_line(&self.home, &approval.id);
             let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }
-        tool.check(&call.arguments)?;
         let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
         if call.state.as_ref().is_some_and(|state| self.states.remove(&continuation_key(call, state))) {
             return Ok(());

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, parse, request, result};
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, request, result};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
@@ -115,52 +115,19 @@ impl Outbox {
     }
 }
 
-/// A line of a server.
-pub(super) enum Line<'a> {
-    /// A message, repaired if that was necessary.
-    Message(Cow<'a, [u8]>),
-    /// A message of the protocol that cannot be read: the id of its request, if it is known, and the reason.
-    Invalid(Option<Id>, String),
-    /// Not a message, such as a banner.
-    Noise,
-}
-
-/// Reads a line of a server. U+FFFD replaces each half of a pair of surrogates, because no string can hold one.
-pub(super) fn read(line: &[u8]) -> Line<'_> {
-    let text = String::from_utf8_lossy(line);
-    let invalid = |reason: String| {
-        let is_protocol = text.trim_start().starts_with('{') && text.contains("\"jsonrpc\"");
-        if is_protocol { Line::Invalid(id_in(&text), reason) } else { Line::Noise }
-    };
-    if let Cow::Owned(_) = text {
-        return invalid("it is not UTF-8".to_owned());
-    }
-    let mut repaired = Vec::new();
+/// A line of a server in which U+FFFD replaces each half of a pair of surrogates, because no string can hold one.
+pub(super) fn repaired(line: &[u8]) -> Cow<'_, [u8]> {
+    let (text, mut repaired) = (String::from_utf8_lossy(line), Vec::new());
     let has_surrogates = text.contains("\\ud") || text.contains("\\uD");
     let is_repaired = has_surrogates && json::normalize(line, &mut repaired).is_ok_and(|count| count > 0);
-    let line: Cow<'_, [u8]> = if is_repaired { repaired.into() } else { line.into() };
-    if parse(&line).is_some() {
-        return Line::Message(line);
-    }
-    match serde_json::from_slice::<Value>(&line) {
-        // The request could not be read by the server, so its response has no id.
-        Ok(value) if value["id"].is_null() && value["error"].is_object() => {
-            Line::Invalid(None, format!("the server did not understand it: {}", value["error"]["message"]))
-        }
-        Ok(_) => Line::Noise,
-        Err(error) if error.is_eof() && id_in(&text).is_none() => Line::Noise,
-        Err(error) if error.is_eof() => invalid("it is not one line of JSON".to_owned()),
-        Err(error) => invalid(format!("it is not JSON: {error}")),
-    }
+    if is_repaired { repaired.into() } else { line.into() }
 }
 
-/// The value of the first member `id` in a text that is not valid JSON.
-fn id_in(text: &str) -> Option<Id> {
-    let (_, value) = text.split_once("\"id\"")?;
-    let value = value.trim_start().strip_prefix(':')?.trim_start();
-    let mut values = serde_json::Deserializer::from_str(value).into_iter::<&RawValue>();
-    // A number at the end of an incomplete text may be incomplete too.
-    values.next()?.ok().map(id_of).filter(|id| id != "null")
+/// True if a line that cannot be read looks like a response of the protocol, and not like a banner.
+pub(super) fn is_response(line: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(line);
+    let has = |name: &str| text.contains(&format!("\"{name}\""));
+    text.trim_start().starts_with('{') && has("jsonrpc") && has("id") && !has("method")
 }
 
 /// The members of a JSON object; each value keeps its bytes.
@@ -222,8 +189,7 @@ mod tests {
     use super::*;
 
     fn one(line: &[u8]) -> String {
-        let Line::Message(message) = read(line) else { panic!("{line:?}") };
-        String::from_utf8(message.into_owned()).unwrap()
+        String::from_utf8(repaired(line).into_owned()).unwrap()
     }
 
     #[test]

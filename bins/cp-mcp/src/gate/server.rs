@@ -1,64 +1,58 @@
 //! Messages of the server: responses to requests, and its own requests and notifications.
 
 use cp_common::{Code, Error, Result};
-use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, parse, result};
+use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, read, result};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::continuation_key;
-use super::message::{Id, Line, Outgoing, check_media, described, failed, id_of, raw, read, redact, redact_members};
+use super::message::{
+    Outgoing, check_media, described, failed, id_of, is_response, raw, redact, redact_members, repaired,
+};
 use super::{Answer, Gate, Request};
 
-/// The request by which a server asks the model of its client.
-const SAMPLING: &str = "sampling/createMessage";
-/// The code of clients for a sampling request that the user rejects.
-const REJECTED: i64 = -1;
+/// The requests of a server that pass to the client. Others would use its model, which the owner pays for, or are not
+/// known here.
+const PASSED: [&str; 3] = ["ping", "roots/list", "elicitation/create"];
 
 impl Gate {
     /// Handles a line of the server. Responses to unknown requests are ignored.
     pub(super) fn receive_from_server(&mut self, line: &[u8]) -> Result<()> {
-        let line = match read(line) {
-            Line::Message(line) => line,
-            Line::Invalid(id, reason) => return self.fail_unreadable(id, &reason),
-            Line::Noise => {
-                self.hear_noise(line);
-                return Ok(());
-            }
-        };
-        match parse(&line) {
-            Some(Message::Answer { id, outcome }) => return self.receive_response(&id_of(id), outcome),
-            Some(Message::Request { id, method, params }) => {
+        let line = repaired(line);
+        match read(&line) {
+            Ok(Message::Answer { id, outcome }) => return self.receive_response(&id_of(id), outcome),
+            Ok(Message::Request { id, method, params }) => {
                 let pong = raw(&serde_json::Map::new())?;
                 let outcome = match method.as_str() {
-                    SAMPLING if !self.table.sampling => Err(Failure::new(REJECTED, self.no_sampling())),
                     "ping" if self.own.is_some() => Ok(&*pong),
-                    _ if self.own.is_some() => Err(Failure::new(METHOD_NOT_FOUND, "not supported")),
-                    _ => {
-                        self.lines.push(Outgoing::request(Some(id), &method, params).line);
+                    known if self.own.is_none() && PASSED.contains(&known) => {
+                        self.lines.push(Outgoing::request(Some(id), known, params).line);
                         return Ok(());
                     }
+                    other => Err(Failure::new(METHOD_NOT_FOUND, not_passed(other))),
                 };
                 let _ = self.send(Outgoing::response(id, &outcome));
             }
-            Some(Message::Notification { method, params }) => {
+            Ok(Message::Notification { method, params }) => {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
                 let redacted = params.and_then(|params| redact_members(&self.redactor, params));
                 self.lines.push(Outgoing::request(None, &method, redacted.as_deref().or(params)).line);
             }
-            None => {}
+            Err((_, failure)) => {
+                // A response that cannot be read belongs to the only request, if there is one.
+                let is_only = self.in_flight.len() == 1 && is_response(&line);
+                let Some((_, request)) = is_only.then(|| self.in_flight.pop_first()).flatten() else {
+                    self.hear_noise(&line);
+                    return Ok(());
+                };
+                let reason = failure.message;
+                let message = format!("the response of the server {} cannot be read: {reason}", self.name);
+                return self.fail(&request, &Error::new(Code::Server, message));
+            }
         }
         Ok(())
-    }
-
-    /// Fails the request whose response cannot be read. A response without an id belongs to the only request, if there
-    /// is one.
-    fn fail_unreadable(&mut self, id: Option<Id>, reason: &str) -> Result<()> {
-        let only = || self.in_flight.keys().next().filter(|_| self.in_flight.len() == 1).cloned();
-        let Some(request) = id.or_else(only).and_then(|id| self.in_flight.remove(&id)) else { return Ok(()) };
-        let message = format!("the response of the server {} cannot be read: {reason}", self.name);
-        self.fail(&request, &Error::new(Code::Server, message))
     }
 
     /// Ends a request with an error.
@@ -93,20 +87,11 @@ impl Gate {
         self.lines.extend(line);
     }
 
-    fn no_sampling(&self) -> String {
-        format!("sampling = true in [mcp.{}] of the policy lets the server ask your model", self.name)
-    }
-
     fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        let Some(request) = self.in_flight.remove(id) else {
-            // Some servers return a number as a string, or a string as a number.
-            let other = id.strip_prefix('"').and_then(|id| id.strip_suffix('"'));
-            let other = other.map_or_else(|| format!("\"{id}\""), str::to_owned);
-            if !self.in_flight.contains_key(&other) {
-                return Ok(());
-            }
-            let reason = format!("its id is {id}, which has another type than the id of the request");
-            return self.fail_unreadable(Some(other), &reason);
+        // Some servers return a number as a string.
+        let number = id.trim_matches('"');
+        let Some(request) = self.in_flight.remove(id).or_else(|| self.in_flight.remove(number)) else {
+            return Ok(());
         };
         self.has_answered = true;
         // The parts of a list are redacted when it is complete.
@@ -122,8 +107,8 @@ impl Gate {
         };
         if let (Ok(result), Some(started)) = (&outcome, &request.call) {
             let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
-            if read.requests(SAMPLING) && !self.table.sampling {
-                return self.fail(&request, &Error::new(Code::Forbidden, self.no_sampling()));
+            if let Some(method) = read.methods().find(|method| !PASSED.contains(method)) {
+                return self.fail(&request, &Error::new(Code::Forbidden, not_passed(method)));
             }
             if let Err(error) = check_media(&read) {
                 return self.fail(&request, &error);
@@ -151,4 +136,8 @@ impl Gate {
         self.listing = None;
         std::mem::take(&mut self.in_flight).into_values().try_for_each(|request| self.fail(&request, &error))
     }
+}
+
+fn not_passed(method: &str) -> String {
+    format!("cp-mcp passes only {} of a server to its client, and not {method}", PASSED.join(", "))
 }

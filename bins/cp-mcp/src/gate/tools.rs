@@ -1,7 +1,6 @@
-//! The tools that a server has listed: which are offered, the check of their arguments, and the pins, which are what a
-//! person has seen of them: kept with the first list, and again with each change that was accepted.
+//! The tools that a server has listed: which are offered, and the pins, which are what a person has seen of them: kept
+//! with the first list, and again with each change that was accepted.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
@@ -12,7 +11,6 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::canonical::hash_value;
 use cp_mcp_wire::{Annotations, Tool, is_tool_name};
 use cp_redact::Redactor;
-use cp_schema::Schema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -24,8 +22,6 @@ use super::message::{Members, escape_controls, raw, redact};
 pub(super) const PAGES: usize = 100;
 /// The most bytes of all pages.
 pub(super) const LONGEST: usize = 64 << 20;
-/// The most faults of arguments that an error names.
-const FAULTS: usize = 5;
 
 /// A list of tools.
 #[derive(Default)]
@@ -43,22 +39,12 @@ pub(crate) struct ListedTool {
     pub(super) name: String,
     pub(super) annotations: Annotations,
     pub(super) pin: Pin,
-    pub(super) availability: Availability,
+    /// If it differs from its pin: the change, and the approval by which it is offered.
+    pub(super) change: Option<Change>,
     raw: Box<RawValue>,
-    input_schema: Option<Box<RawValue>>,
-    /// `None` if the schema cannot be compiled: then only the server checks arguments.
-    compiled: OnceCell<Option<Schema>>,
 }
 
-/// The availability of a tool to the client.
-pub(super) enum Availability {
-    /// The client may call it.
-    Offered,
-    /// The policy does not list it.
-    NotAllowed,
-    /// It differs from its pin: the change, and the approval that it needs.
-    Changed(String, Box<Approval>),
-}
+pub(super) type Change = (String, Box<Approval>);
 
 impl Listing {
     /// Adds a page, and returns the cursor of the next one. Of two tools with one name the first counts, because a
@@ -87,8 +73,7 @@ impl Listing {
 
     /// The tools that the client may call, as it sees them.
     pub(crate) fn offered(&self, redactor: &Redactor) -> Vec<Box<RawValue>> {
-        let offered = self.tools.iter().filter(|tool| matches!(tool.availability, Availability::Offered));
-        offered.map(|tool| tool.shown(redactor)).collect()
+        self.tools.iter().filter(|tool| tool.change.is_none()).map(|tool| tool.shown(redactor)).collect()
     }
 
     /// The result for the client: the tools that it may call, on one page.
@@ -101,9 +86,9 @@ impl Listing {
     /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would
     /// offer it.
     pub(crate) fn left_out(&self) -> Vec<(String, String, Option<String>)> {
-        let changed = self.tools.iter().filter_map(|tool| match &tool.availability {
-            Availability::Changed(why, approval) => Some((tool.name.clone(), why.clone(), Some(approval.id.clone()))),
-            Availability::Offered | Availability::NotAllowed => None,
+        let changed = self.tools.iter().filter_map(|tool| {
+            let (why, approval) = tool.change.as_ref()?;
+            Some((tool.name.clone(), why.clone(), Some(approval.id.clone())))
         });
         changed.chain(self.refused.iter().map(|(name, why)| (name.clone(), why.clone(), None))).collect()
     }
@@ -111,10 +96,9 @@ impl Listing {
 
 impl ListedTool {
     fn of(raw: Box<RawValue>) -> Option<Self> {
-        let Tool { name, input_schema, annotations, .. } = serde_json::from_str(raw.get()).ok()?;
+        let Tool { name, annotations, .. } = serde_json::from_str(raw.get()).ok()?;
         let pin = Pin::of(&raw)?;
-        let (availability, compiled) = (Availability::Offered, OnceCell::new());
-        Some(Self { name, annotations, pin, availability, raw, input_schema, compiled })
+        Some(Self { name, annotations, pin, change: None, raw })
     }
 
     /// The tool as the client sees it: its title and description without secrets and control characters.
@@ -126,26 +110,6 @@ impl ListedTool {
             redacted.or(escaped).into_iter().for_each(|changed| *text = changed);
         }
         raw(&members).unwrap_or_else(|_| self.raw.clone())
-    }
-
-    /// Checks the arguments of a call. The error is for the model.
-    pub(super) fn check(&self, arguments: &RawValue) -> Result<()> {
-        let value: Value = serde_json::from_str(arguments.get()).map_err(|e| Error::validation(e.to_string()))?;
-        let refused = |why: String| Error::validation(why).with("rule", "mcp.arguments");
-        if !value.is_object() {
-            return Err(refused(format!("the arguments of {} are not a JSON object", self.name)));
-        }
-        let compiled = self.compiled.get_or_init(|| {
-            let schema = serde_json::from_str(self.input_schema.as_ref()?.get()).ok()?;
-            Schema::compile_lenient(schema).ok().map(|(schema, _)| schema)
-        });
-        let faults = compiled.as_ref().map(|schema| schema.faults(&value, FAULTS)).unwrap_or_default();
-        if faults.is_empty() {
-            return Ok(());
-        }
-        let faults: Vec<String> =
-            faults.iter().map(|fault| format!("{} {}", fault.pointer, fault.message).trim_start().to_owned()).collect();
-        Err(refused(format!("the arguments of {} do not fit its schema: {}", self.name, faults.join("; "))))
     }
 }
 

@@ -1,14 +1,14 @@
-//! The answer of a call: text and data with the same content. A long text is stored, and read as a resource.
+//! The answer of a call: text and data with the same content. A long text is stored next to the ledger, and cut.
 
 use std::path::Path;
 
+use cp_common::wire::quoted;
 use cp_common::wire::{Approval, ToolResult};
 use cp_common::{Error, Result};
 use cp_ledger::blob;
-use cp_ledger::format::line::Hash;
 use serde_json::{Map, Value, json};
 
-/// The longest text of an answer, in bytes. A longer one is cut, with a link to all of it.
+/// The longest text of an answer, in bytes. A longer one is cut, and names the blob of all of it.
 const LONGEST: usize = 64 << 10;
 
 /// The answer of a call.
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     is_data: bool,
     /// The result that sends requests to the client.
     pub asks: Option<Value>,
-    /// The images, and the link to the complete text.
+    /// The images.
     blocks: Vec<Value>,
     /// The metadata with the receipt.
     meta: Option<Value>,
@@ -103,27 +103,24 @@ impl Answer {
         answer
     }
 
-    /// Stores a text that is too long as a blob of the ledger.
+    /// Cuts a text that is too long, and stores all of it as a blob of the ledger.
     pub(super) fn shortened(mut self, ledger: &Path) -> Result<Self> {
-        self.kept = json!({ "bytes": self.text.len() });
-        if self.text.len() <= LONGEST {
+        let whole = self.text.len();
+        self.kept = json!({ "bytes": whole });
+        if whole <= LONGEST {
             return Ok(self);
         }
-        let whole = self.text.len();
         let hash = blob::store(ledger, self.text.as_bytes())?.to_string();
-        let uri = format!("{SCHEME}{hash}");
         self.kept = json!({ "blob": hash, "len": whole });
-        self.text.truncate(self.text.floor_char_boundary(LONGEST));
-        let members = [("bytes", whole.into()), ("resource", uri.clone().into())];
+        let shown = &self.text[..self.text.floor_char_boundary(LONGEST)];
+        let part = format!("the first {} of {whole} bytes", shown.len());
+        let file = quoted(&ledger.display().to_string());
+        self.text = format!("{shown}\n[{part}; the owner sees all of them with: cp-log blob --ledger {file} {hash}]");
         if self.is_data {
             self.data.clear();
         }
-        self.data.extend(members.map(|(name, value): (&str, Value)| (name.to_owned(), value)));
+        self.data.insert("bytes".to_owned(), whole.into());
         self.data.insert("output".to_owned(), self.text.clone().into());
-        self.blocks.push(json!({
-            "type": "resource_link", "uri": uri, "name": "whole output", "mimeType": "text/plain", "size": whole,
-            "description": format!("all {whole} bytes of the output, of which this is the beginning"),
-        }));
         Ok(self)
     }
 
@@ -154,17 +151,6 @@ fn in_our_names(text: &str) -> String {
     let (before, hint) = text.rfind("\nHint: ").map_or((text, ""), |at| text.split_at(at));
     before.to_owned()
         + &CALLS.iter().chain(&NAMES).fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
-}
-
-/// The scheme of a resource URI.
-const SCHEME: &str = "cp-blob:";
-
-/// The result of `resources/read`: a text that was too long for its answer.
-pub(super) fn resource(uri: &str, ledger: &Path) -> Result<Value> {
-    let unknown = || Error::not_found(format!("there is no resource `{uri}`"));
-    let hash = uri.strip_prefix(SCHEME).and_then(Hash::parse).ok_or_else(unknown)?;
-    let text = String::from_utf8(blob::load(ledger, &hash)?).map_err(|_| unknown())?;
-    Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))
 }
 
 #[cfg(test)]

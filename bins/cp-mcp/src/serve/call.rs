@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::protocol::{Client, FormAction, complete, form_action};
-use super::shared::{Allowance, Shared, Stop};
+use super::shared::{Shared, Stop};
 use super::tools::Action;
 use crate::gate::raw;
 use crate::stdio::{Event, locked};
@@ -53,7 +53,7 @@ fn response(call: &Call, shared: &Shared) -> Option<String> {
     // A signal must not interrupt the cleanup of started processes.
     let _effect = signals::effect();
     let value = recorded(call, shared)?.into_value(call.has_text);
-    result(&call.id, &complete(value, call.client.is_modern(), None)).ok()
+    result(&call.id, &complete(value, call.client.is_modern(), false)).ok()
 }
 
 /// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.
@@ -130,14 +130,8 @@ fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
             Ok(result.map(Answer::of_result))
         }
         Action::Ask { program, words, input, .. } if program == "cp-llm" => {
-            // Prompts run one after the other, because they share the allowance.
-            let mut allowance = locked(&shared.allowance);
-            let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
-            let message = shared.ask(program, &words, input, false, stop, &mut looked)?;
-            if let Some(message) = &message {
-                allowance.pay(message);
-            }
-            Ok(message.map(Answer::of_message))
+            let words: Vec<String> = shared.budget.iter().chain(words).cloned().collect();
+            Ok(shared.ask(program, &words, input, false, stop, &mut looked)?.map(Answer::of_message))
         }
         Action::Ask { program, words, input, all } => {
             Ok(shared.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
@@ -162,25 +156,6 @@ impl Call {
             if seconds == 0 { format!("{} begins", self.name) } else { format!("{} for {seconds} s", self.name) };
         let params = json!({ "progressToken": token, "progress": seconds, "message": message });
         shared.tell(None, "notifications/progress", &params);
-    }
-}
-
-impl Allowance {
-    /// The remaining amounts, as options of cp-llm.
-    fn options(self) -> Result<Vec<String>> {
-        if self.usd.is_some_and(|usd| usd <= 0.0) || self.tokens == Some(0) {
-            return Err(Error::new(Code::BudgetExhausted, "the budget of this server is spent")
-                .hint("start cp-mcp serve with a larger --budget-usd or --budget-tokens"));
-        }
-        let usd = self.usd.map(|usd| format!("--budget-usd={usd}"));
-        Ok(usd.into_iter().chain(self.tokens.map(|tokens| format!("--budget-tokens={tokens}"))).collect())
-    }
-
-    fn pay(&mut self, message: &Value) {
-        let usage = &message["usage"];
-        let tokens = ["input_tokens", "output_tokens"].iter().filter_map(|name| usage[*name].as_u64()).sum();
-        self.usd = self.usd.map(|usd| usd - usage["cost_usd"].as_f64().unwrap_or(0.0));
-        self.tokens = self.tokens.map(|left| left.saturating_sub(tokens));
     }
 }
 

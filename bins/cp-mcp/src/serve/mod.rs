@@ -2,7 +2,6 @@
 
 mod answer;
 mod call;
-mod prompts;
 mod protocol;
 mod server;
 mod shared;
@@ -10,11 +9,12 @@ mod tools;
 
 use std::path::PathBuf;
 
+use cp_common::home::make_directory;
+use cp_common::keys::{hex, random};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
 
 use self::server::serve;
-use self::shared::Allowance;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "serve",
@@ -55,5 +55,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     // A missing tree is reported before a client calls a tool.
     context.root()?;
-    serve(&args.tools, Allowance { usd: args.budget_usd, tokens: args.budget_tokens }, context)
+    let limits =
+        [("usd", args.budget_usd.map(|usd| usd.to_string())), ("tokens", args.budget_tokens.map(|n| n.to_string()))];
+    let limits = limits.into_iter().filter_map(|(what, limit)| Some(format!("--budget-{what}={}", limit?)));
+    let mut budget: Vec<String> = limits.collect();
+    if budget.is_empty() {
+        return serve(&args.tools, budget, context);
+    }
+    // Each cp-llm counts what all of them have spent in this file.
+    let directory = context.home.path("tmp");
+    make_directory(&directory)?;
+    let file = directory.join(format!("mcp-budget-{}.json", hex(&random::<8>()?)));
+    budget.push(format!("--budget-file={}", file.display()));
+    let served = serve(&args.tools, budget, context);
+    let _ = std::fs::remove_file(file);
+    served
 }

@@ -1,7 +1,5 @@
 //! The client of a request, and the form of a result in the protocol version of the request.
 
-use std::time::Duration;
-
 use cp_mcp_wire::{
     Failure, Greeting, HANDSHAKES, INVALID_PARAMS, Initialize, LEGACY, MODERN, Meta, Party, UNSUPPORTED_VERSION,
 };
@@ -13,8 +11,8 @@ use serde_json::{Map, Value, json};
 const INSTRUCTIONS: &str = "Commands and file changes are decided about by a policy, run in a sandbox and recorded. A refusal says which rule \
                             refused and what to do instead.";
 
-/// How long a client may cache a list, which does not change while the server runs.
-const KEPT: Duration = Duration::from_hours(1);
+/// How long a client may cache a list, which does not change while the server runs, in milliseconds.
+const KEPT: u64 = 3_600_000;
 
 /// The client of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,7 +91,7 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     let greeting = Greeting {
         protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
         supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
-        capabilities: json!({ "tools": {}, "resources": {}, "prompts": {} }),
+        capabilities: json!({ "tools": {} }),
         server_info: party(),
         instructions: Some(INSTRUCTIONS.to_owned()),
     };
@@ -101,13 +99,12 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
 }
 
 /// A result in the protocol version of its request. Without a session it has its type, the server, and the cache time
-/// if it is given.
-pub(super) fn complete(mut result: Value, is_modern: bool, may_be_kept: Option<bool>) -> Value {
+/// of a list.
+pub(super) fn complete(mut result: Value, is_modern: bool, is_list: bool) -> Value {
     let Some(members) = result.as_object_mut().filter(|_| is_modern) else { return result };
     members.entry("resultType").or_insert("complete".into());
-    if let Some(may_be_kept) = may_be_kept {
-        let kept = if may_be_kept { KEPT } else { Duration::ZERO };
-        members.insert("ttlMs".to_owned(), u64::try_from(kept.as_millis()).unwrap_or_default().into());
+    if is_list {
+        members.insert("ttlMs".to_owned(), KEPT.into());
         members.insert("cacheScope".to_owned(), "private".into());
     }
     let meta = members.entry("_meta").or_insert_with(|| json!({}));

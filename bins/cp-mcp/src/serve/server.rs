@@ -13,11 +13,9 @@ use cp_mcp_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::resource;
 use super::call::{Call, Consent, work};
-use super::prompts::{listed_prompts, prompt_text};
 use super::protocol::{Client, complete, form_action, greeting, members};
-use super::shared::{Allowance, Shared, Stop};
+use super::shared::{Shared, Stop};
 use super::tools::{Tool, tools_of};
 use crate::stdio::{self, Event, Post, spawn};
 
@@ -30,18 +28,15 @@ const LONGEST: usize = 5 << 18;
 /// How long calls may continue after the end of the client's input.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The code of the versions with a handshake for a resource that does not exist.
-const NO_RESOURCE: i64 = -32002;
-
 type Answered<T> = std::result::Result<T, Failure>;
 
 /// Serves the client at the standard streams until it disconnects.
-pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
+pub(crate) fn serve(names: &[String], budget: Vec<String>, context: &mut Context) -> Result<()> {
     let tools = tools_of(names)?;
     stdio::begin(context)?;
     let (post, inbox) = stdio::open(LONGEST)?;
     let (root, handshake_client, workers, active) = (context.base()?, None, None, Vec::new());
-    let mut server = Server { context, tools, root, allowance, post, handshake_client, workers, active };
+    let mut server = Server { context, tools, root, budget, post, handshake_client, workers, active };
     let left = server.work(&inbox);
     server.leave(&inbox)?;
     left
@@ -51,7 +46,7 @@ struct Server<'a> {
     context: &'a mut Context,
     tools: Vec<Tool>,
     root: PathBuf,
-    allowance: Allowance,
+    budget: Vec<String>,
     post: Post,
     /// The client of the handshake.
     handshake_client: Option<Client>,
@@ -159,35 +154,19 @@ impl Server<'_> {
         let own = Client::of(&params, method == "server/discover")?;
         let is_modern = own.is_some();
         let client = own.or_else(|| self.handshake_client.clone()).unwrap_or_default();
-        let (value, may_be_kept) = match method {
-            "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
-            "ping" => (json!({}), None),
-            "tools/list" => {
-                (json!({ "tools": self.tools.iter().map(|tool| &tool.listed).collect::<Vec<_>>() }), Some(true))
-            }
+        let (value, is_list) = match method {
+            "server/discover" => return Ok(Some(complete(greeting(None), true, true))),
+            "ping" => (json!({}), false),
+            "tools/list" => (json!({ "tools": self.tools.iter().map(|tool| &tool.listed).collect::<Vec<_>>() }), true),
             "tools/call" => return self.call(id, params, client).map(|()| None),
-            "prompts/list" => (listed_prompts(self.context).map_err(failed)?, Some(false)),
-            "prompts/get" => {
-                let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
-                let arguments = serde_json::from_value(given)
-                    .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
-                (prompt_text(text(&params, "name")?, &arguments, self.context).map_err(failed)?, None)
-            }
-            "resources/list" => (json!({ "resources": [] }), Some(false)),
-            "resources/templates/list" => (json!({ "resourceTemplates": [] }), Some(true)),
-            "resources/read" => {
-                let uri = text(&params, "uri")?;
-                let unknown = Error::not_found(format!("there is no resource `{uri}`"));
-                let read = self.workers.as_ref().map_or(Err(unknown), |(shared, _)| resource(uri, &shared.ledger));
-                let read = read.map_err(failed).map_err(|failure| match failure.code {
-                    INVALID_PARAMS if !is_modern => Failure { code: NO_RESOURCE, ..failure },
-                    _ => failure,
-                });
-                (read?, Some(true))
-            }
+            // Some clients and test suites ask every server for these.
+            "prompts/list" => (json!({ "prompts": [] }), true),
+            "resources/list" => (json!({ "resources": [] }), true),
+            "resources/templates/list" => (json!({ "resourceTemplates": [] }), true),
+            "resources/read" => return Err(Failure::new(INVALID_PARAMS, "there are no resources")),
             _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
         };
-        Ok(Some(complete(value, is_modern, may_be_kept)))
+        Ok(Some(complete(value, is_modern, is_list)))
     }
 
     /// Queues a call.
@@ -223,7 +202,7 @@ impl Server<'_> {
         if let Some((_, queue)) = &self.workers {
             return Ok(queue.clone());
         }
-        let shared = Arc::new(Shared::new(client, self.allowance, self.post.clone(), self.context)?);
+        let shared = Arc::new(Shared::new(client, self.budget.clone(), self.post.clone(), self.context)?);
         let (queue, calls) = sync_channel(ACTIVE.0);
         let calls = Arc::new(Mutex::new(calls));
         for _ in 0..SLOTS {

@@ -49,19 +49,13 @@ const LOOK_AT_FORM: Duration = Duration::from_millis(50);
 /// The most command lines that wait for an approval.
 const MOST_PAUSED: usize = 1000;
 
-/// The remaining allowance for other models, for all calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Allowance {
-    pub usd: Option<f64>,
-    pub tokens: Option<u64>,
-}
-
 /// The state that all calls share.
 pub(super) struct Shared {
     pub home: Home,
     /// The ledger, whose blobs store long answers.
     pub ledger: PathBuf,
-    pub allowance: Mutex<Allowance>,
+    /// The options of cp-llm for the budget of all calls.
+    pub budget: Vec<String>,
     pub post: Post,
     /// The errors of command lines that wait for an approval, by their input.
     pub paused: Mutex<BTreeMap<String, Value>>,
@@ -78,7 +72,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Starts with the first call of a client, in the named session or a new one.
-    pub(super) fn new(client: &Client, allowance: Allowance, post: Post, context: &mut Context) -> Result<Self> {
+    pub(super) fn new(client: &Client, budget: Vec<String>, post: Post, context: &mut Context) -> Result<Self> {
         let plain = |c: char| if c == '/' || c.is_control() { '-' } else { c };
         let host: String = client.party.name.chars().map(plain).collect();
         let host = if host.is_empty() { "mcp".to_owned() } else { host };
@@ -106,7 +100,7 @@ impl Shared {
             hosted: format!("{host}/{id}/"),
             home: context.home.clone(),
             ledger: journal.path().to_owned(),
-            allowance: Mutex::new(allowance),
+            budget,
             post,
             journal: Mutex::new(journal),
             questions: Mutex::default(),

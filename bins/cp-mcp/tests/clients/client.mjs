@@ -38,10 +38,6 @@ const steps = {
       clearInterval(watch);
     }
   },
-  resources: (client) => client.listResources(),
-  read: (client, { uri }) => client.readResource({ uri }),
-  prompts: (client) => client.listPrompts(),
-  prompt: (client, { name, arguments: given }) => client.getPrompt({ name, arguments: given }),
 };
 
 const capabilities = how.answer ? { elicitation: { form: {} } } : {};

@@ -46,14 +46,6 @@ async def step(client, asked):
                 return shown(await client.call_tool(**arguments))
             done = await cancelled_at(asked["cancel_at"], lambda: client.call_tool(**arguments))
             return shown(done) if done else {"cancelled": True}
-        case "resources":
-            return shown(await client.list_resources())
-        case "read":
-            return shown(await client.read_resource(asked["uri"]))
-        case "prompts":
-            return shown(await client.list_prompts())
-        case "prompt":
-            return shown(await client.get_prompt(asked["name"], asked["arguments"]))
 
 
 async def main():
