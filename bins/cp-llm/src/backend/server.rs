@@ -346,10 +346,10 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     let _ = reply.read_all(&mut body);
     let value = parsed(&body).unwrap_or(Value::Object(Map::new()));
     let reported = UpstreamError::find(&value, true).unwrap_or_default();
-    let message = reported.message.clone();
     let status = reply.status;
+    let has_message = !reported.message.is_empty();
     let mut error = reported.into_error(status);
-    if message.is_empty() && !body.is_empty() && value.as_object().is_some_and(Map::is_empty) {
+    if !has_message && !body.is_empty() && value.as_object().is_some_and(Map::is_empty) {
         error = error.with("upstream_message", shortened(&String::from_utf8_lossy(&body)));
     }
     if (300..400).contains(&status) {
@@ -360,7 +360,7 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
             .fatal();
     }
     let now = i64::try_from(clock::unix_seconds()).unwrap_or(0) * 1000;
-    match upstream::retry_after(|name| reply.header(name), &value, &message, now) {
+    match upstream::retry_after(|name| reply.header(name), &value, now) {
         Some(wait) => error.with("retry_after_ms", u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         None => error,
     }
