@@ -23,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::provider::Client;
 use self::state::{Batch, BatchJob, Row, State, line_of};
+use crate::backend::endpoint::Target;
 use crate::pause;
 use crate::send::{RequestArgs, RequestBuilder};
 use crate::wire_api::Request;
@@ -83,7 +84,7 @@ fn submit(SubmitArgs { request: args }: &SubmitArgs, context: &mut Context) -> R
     let (engine, mut requests) = args.prepared(None, context)?;
     requests.table = args.table()?;
     let client = Client::of(engine, requests.endpoint()?)?;
-    let mut submit = Submit { args, client: &client, requests, model: None, encoded: Vec::new(), rows: Vec::new() };
+    let mut submit = Submit { args, client: &client, requests, encoded: Vec::new(), rows: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
@@ -92,8 +93,6 @@ struct Submit<'a> {
     args: &'a RequestArgs,
     client: &'a Client,
     requests: RequestBuilder,
-    /// The model of all rows.
-    model: Option<String>,
     /// The requests as the provider takes them.
     encoded: Vec<Vec<u8>>,
     rows: Vec<Row>,
@@ -107,10 +106,11 @@ impl Filter for Submit<'_> {
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let place = context.out.place;
         let work = self.requests.work(&body, place)?;
-        let (client, model) = (self.client, work.target.name());
-        let is_foreign = work.target.endpoint.name != client.endpoint.name;
-        if is_foreign || *self.model.get_or_insert_with(|| model.clone()) != model {
-            let message = format!("all prompts of a batch must use one model of {}: not {model}", client.endpoint.name);
+        let (client, Target { endpoint, model }) = (self.client, &work.target);
+        let first = self.rows.first().map_or(Some(model), |first| first.prompt.model.as_ref());
+        if endpoint.name != client.endpoint.name || first != Some(model) {
+            let (name, other) = (&client.endpoint.name, work.target.name());
+            let message = format!("all prompts of a batch must use one model of {name}: not {other}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
         client.engine.note_lowered(&work)?;
