@@ -6,14 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, cmd, find, grouped};
-use cp_common::wire::record::{Kind, Record, SCHEMA_VERSION, open_line};
-use cp_common::wire::schemas::MESSAGE;
+use cp_common::wire::record::{Kind, Record, open_line};
 use cp_common::wire::{Delta, Message, Prompt, ToolCall, Usage};
 use cp_common::{Code, Error, Result};
-use cp_schema::{Fault, Schema};
 use serde::Serialize;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Backend, Exchange};
 use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic, bad_answer, cut};
@@ -106,9 +104,9 @@ fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &m
                 .hint("raise --timeout to allow for longer answers"));
         }
         let Some(line) = child.next_line()? else { return Err(cut()) };
-        let record = Record::parse(line).map_err(|_| {
+        let record = Record::parse(line).map_err(|e| {
             let is_partial = serde_json::from_slice::<IgnoredAny>(line).is_err_and(|e| e.is_eof());
-            if is_partial { cut() } else { incomplete(line) }
+            if is_partial { cut() } else { incomplete(e.message()) }
         })?;
         if !record.ok {
             return Err(record.failure());
@@ -121,40 +119,16 @@ fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &m
                     show(TextKind::Answer, &text)?;
                 }
             }
-            Some(Kind::Message) => return answer_of(record.read().map_err(|_| incomplete(line))?),
-            None => return Err(incomplete(line)),
+            Some(Kind::Message) => return answer_of(record.read().map_err(|e| incomplete(e.message()))?),
+            None => return Err(incomplete("its `type` is not one of cp-record(5)")),
             _ => {}
         }
     }
 }
 
-/// The most faults to report.
-const MOST: usize = 20;
-
-/// The error for a line that is not a complete message, with all its faults.
-fn incomplete(line: &[u8]) -> Error {
-    let faults = faults_of(line).unwrap_or_else(|why| vec![why]).join("; ");
-    bad_answer("invalid_json", &format!("the program's message is not complete: {faults}"))
-}
-
-/// Lists what a line lacks of a `message` record.
-fn faults_of(line: &[u8]) -> Result<Vec<String>, String> {
-    let record: Value = serde_json::from_slice(line).map_err(|e| format!("it is not JSON: {e}"))?;
-    let mut message: Value = serde_json::from_str(MESSAGE).map_err(|e| e.to_string())?;
-    // References in the schema are relative to its id.
-    message["$id"] = "schema:///message".into();
-    let schema = Schema::compile(json!({
-        "type": "object",
-        "required": ["ok", "schema_version", "type", "data"],
-        "properties": {
-            "ok": {"const": true},
-            "schema_version": {"const": SCHEMA_VERSION},
-            "type": {"const": Kind::Message.name()},
-            "data": message,
-        },
-    }))?;
-    let faults = schema.faults(&record, MOST).into_iter();
-    Ok(faults.map(|Fault { pointer, message }| format!("{pointer} {message}").trim_start().to_owned()).collect())
+/// The error for a line that is not a complete message.
+fn incomplete(why: &str) -> Error {
+    bad_answer("invalid_json", &format!("the program's message is not complete: {why}"))
 }
 
 /// A prompt with all parameters, including those that only the program knows.

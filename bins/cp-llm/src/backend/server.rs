@@ -1,7 +1,5 @@
 //! A provider's server as a backend: one request over HTTP and its answer, whole or streamed.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::time::Instant;
 
 use cp_common::wire::{Origin, Usage};
@@ -116,20 +114,24 @@ impl Server {
         answered.map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Downloads a resource of any size to a file.
-    pub(crate) fn download(&self, path: &str, file: &mut File) -> Result<()> {
-        let mut read = || {
-            let mut reply = self.get(path, u64::MAX)?;
-            let mut buffer = vec![0; 64 << 10];
-            loop {
-                let bytes = reply.read(&mut buffer)?;
-                if bytes.is_empty() {
-                    return Ok(());
-                }
-                file.write_all(bytes).map_err(|e| Error::io("keeping the results", e).fatal())?;
+    /// Gets a resource of any size by its lines, each with its line feed.
+    pub(crate) fn lines(&self, path: &str, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let failed = |error: Error| self.redacted_error(&error, None);
+        let mut reply = self.get(path, u64::MAX).map_err(failed)?;
+        let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
+        loop {
+            let bytes = reply.read(&mut buffer).map_err(failed)?;
+            if bytes.is_empty() {
+                return if line.is_empty() { Ok(()) } else { each(&line) };
             }
-        };
-        read().map_err(|error| self.redacted_error(&error, None))
+            for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+                line.extend(part);
+                if part.ends_with(b"\n") {
+                    each(&line)?;
+                    line.clear();
+                }
+            }
+        }
     }
 
     /// Decodes the response body in a batch result.
@@ -344,10 +346,10 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     let _ = reply.read_all(&mut body);
     let value = parsed(&body).unwrap_or(Value::Object(Map::new()));
     let reported = UpstreamError::find(&value, true).unwrap_or_default();
-    let message = reported.message.clone();
     let status = reply.status;
+    let has_message = !reported.message.is_empty();
     let mut error = reported.into_error(status);
-    if message.is_empty() && !body.is_empty() && value.as_object().is_some_and(Map::is_empty) {
+    if !has_message && !body.is_empty() && value.as_object().is_some_and(Map::is_empty) {
         error = error.with("upstream_message", shortened(&String::from_utf8_lossy(&body)));
     }
     if (300..400).contains(&status) {
@@ -358,7 +360,7 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
             .fatal();
     }
     let now = i64::try_from(clock::unix_seconds()).unwrap_or(0) * 1000;
-    match upstream::retry_after(|name| reply.header(name), &value, &message, now) {
+    match upstream::retry_after(|name| reply.header(name), &value, now) {
         Some(wait) => error.with("retry_after_ms", u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         None => error,
     }

@@ -103,7 +103,7 @@ mod tests {
             jitter in 0.0_f64..=1.0,
         ) {
             let now = 1_700_000_000_000;
-            let asked = retry_after(|name| (name == "retry-after").then(|| header.clone()), &serde_json::Value::Null, "", now);
+            let asked = retry_after(|name| (name == "retry-after").then(|| header.clone()), &serde_json::Value::Null, now);
             let asked_ms = asked.map_or(0, |asked| u64::try_from(asked.as_millis()).unwrap_or(u64::MAX));
             let error = Error::new(Code::RateLimited, "x");
             let own = POLICY.wait(&error, tried, jitter).unwrap();

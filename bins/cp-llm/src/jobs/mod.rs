@@ -13,6 +13,7 @@ pub(crate) mod state;
 use std::time::Duration;
 
 use cp_common::keys::hex;
+use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter};
 use cp_common::wire::Prompt;
@@ -20,8 +21,9 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
 
-use self::provider::{Client, Progress};
-use self::state::{Batch, BatchJob, Row, State, Terms, line_of};
+use self::provider::Client;
+use self::state::{Batch, BatchJob, Row, State, line_of};
+use crate::backend::endpoint::Target;
 use crate::pause;
 use crate::send::{RequestArgs, RequestBuilder};
 use crate::wire_api::Request;
@@ -82,7 +84,7 @@ fn submit(SubmitArgs { request: args }: &SubmitArgs, context: &mut Context) -> R
     let (engine, mut requests) = args.prepared(None, context)?;
     requests.table = args.table()?;
     let client = Client::of(engine, requests.endpoint()?)?;
-    let mut submit = Submit { args, client: &client, requests, model: None, encoded: Vec::new(), rows: Vec::new() };
+    let mut submit = Submit { args, client: &client, requests, encoded: Vec::new(), rows: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
@@ -91,11 +93,9 @@ struct Submit<'a> {
     args: &'a RequestArgs,
     client: &'a Client,
     requests: RequestBuilder,
-    /// The model of all rows.
-    model: Option<String>,
-    /// The requests as the provider takes them, and the lines of the state file.
+    /// The requests as the provider takes them.
     encoded: Vec<Vec<u8>>,
-    rows: Vec<u8>,
+    rows: Vec<Row>,
 }
 
 impl Filter for Submit<'_> {
@@ -106,23 +106,23 @@ impl Filter for Submit<'_> {
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let place = context.out.place;
         let work = self.requests.work(&body, place)?;
-        let (client, model) = (self.client, work.target.name());
-        let is_foreign = work.target.endpoint.name != client.endpoint.name;
-        let none = || if is_foreign { client.endpoint.name.clone() } else { model.clone() };
-        let first = self.model.get_or_insert_with(none);
-        if model != *first {
-            let message = format!("all prompts of a batch must use one model: {model} is not {first}");
+        let (client, Target { endpoint, model }) = (self.client, &work.target);
+        let first = self.rows.first().map_or(Some(model), |first| first.prompt.model.as_ref());
+        if endpoint.name != client.endpoint.name || first != Some(model) {
+            let (name, other) = (&client.endpoint.name, work.target.name());
+            let message = format!("all prompts of a batch must use one model of {name}: not {other}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
         client.engine.note_lowered(&work)?;
         let body = client.engine.body(&work)?;
         client.engine.check_batch_budget(&work, body.len())?;
-        self.encoded.push(client.line(self.encoded.len() as u64, &body));
+        self.encoded.push(client.line(self.encoded.len(), &body));
         let (request_hash, bytes) = (work.request_hash(&body), body.len() as u64);
         let Request { system, messages, tools, model, .. } = work.request;
         let system = Some(system).filter(|system| !system.is_empty());
         let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt };
-        self.rows.extend(line_of(&Row { index: place.index, line: place.line, request_hash, bytes, prompt })?);
+        let Place { index, line, .. } = place;
+        self.rows.push(Row { index, line, request_hash, bytes, prompt, outcome: None });
         context.out.defer_item();
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Filter for Submit<'_> {
         if batch.job.provider_id.is_none() {
             self.submit(&mut batch)?;
         }
-        context.out.record(Kind::Item, &self.client.progress(&batch)?.job)?;
+        context.out.record(Kind::Item, &self.client.progress(&batch)?)?;
         self.encoded.iter().for_each(|_| context.out.item_succeeded());
         Ok(())
     }
@@ -146,32 +146,34 @@ impl Filter for Submit<'_> {
 
 impl Submit<'_> {
     /// Stores the batch, or finds the batch of the same rows. It is locked.
-    fn store(&self, context: &Context) -> Result<Batch> {
-        let Client { engine, endpoint, .. } = self.client;
+    fn store(&mut self, context: &Context) -> Result<Batch> {
+        let Client { engine, endpoint, ready, .. } = self.client;
         let base = self.client.base();
         let seed = format!("{}\n{}\n", endpoint.name, base.unwrap_or_default());
-        let hash = Sha256::new_with_prefix(seed).chain_update(self.encoded.concat()).chain_update(&self.rows);
-        let input_hash = format!("sha256:{}", hex(&hash.finalize()));
+        let hash = Sha256::new_with_prefix(seed).chain_update(self.encoded.concat());
+        let input_hash = format!("sha256:{}", hex(&hash.chain_update(line_of(&self.rows)?).finalize()));
         let given = self.args.request_id.as_deref();
         let named = given.map(|id| keys::hash(format!("request {id}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
         let id = format!("BAT-{}", &digits[..16]);
-        let job = BatchJob {
-            backend: self.client.ready.backend.name().to_owned(),
-            endpoint: base.map(str::to_owned),
-            count: self.encoded.len() as u64,
-            created_at: clock::now(),
-            input_hash: input_hash.clone(),
-            job_id: id.clone(),
-            ..BatchJob::default()
-        };
-        let terms = Terms {
+        let new = Batch {
+            job: BatchJob {
+                backend: ready.backend.name().to_owned(),
+                endpoint: base.map(str::to_owned),
+                count: self.rows.len() as u64,
+                created_at: clock::now(),
+                input_hash: input_hash.clone(),
+                job_id: id.clone(),
+                ..BatchJob::default()
+            },
             endpoint: endpoint.name.clone(),
             fail_on: engine.fail_on.clone(),
             stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
             schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
+            rows: std::mem::take(&mut self.rows),
+            ..Batch::default()
         };
-        let batch = Batch::locked(&context.home, &id, Some((job, terms, &self.rows)))?;
+        let batch = Batch::locked(&context.home, &id, Some(new))?;
         if batch.job.input_hash == input_hash {
             return Ok(batch);
         }
@@ -186,24 +188,15 @@ impl Submit<'_> {
         if batch.was_asked {
             return Err(self.client.interrupted(batch));
         }
-        for row in batch.rows() {
-            let (number, row, _) = row?;
+        for (number, row) in batch.rows.iter().enumerate() {
             let work = row.work(number, endpoint);
             engine.record_enqueued(&work, &batch.name_of(number), &row.request_hash, row.bytes)?;
         }
         // A signal waits until a batch that is paid for is recorded.
         let _effect = signals::effect();
-        let (made, is_certain) = self.client.create(batch, &self.encoded);
+        let made = self.client.create(batch, &self.encoded);
         engine.record_submitted(&batch.job, made.as_ref().err())?;
-        made.or_else(|error| {
-            if is_certain {
-                return batch.remove().and(Err(error.fatal()));
-            }
-            Err(error
-                .with("batch", batch.job.job_id.as_str())
-                .hint("the provider may have created the batch: submit the same input again to find out")
-                .fatal())
-        })
+        made
     }
 }
 
@@ -248,11 +241,11 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
         let mut running = Vec::new();
         for batch in open {
             match Client::of_batch(&batch, context).and_then(|client| client.progress(&batch)) {
-                Ok(Progress { job, .. }) if args.wait && !job.is_ended() => {
+                Ok(job) if args.wait && !job.is_ended() => {
                     shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
                     running.push(batch);
                 }
-                Ok(Progress { job, .. }) => {
+                Ok(job) => {
                     context.out.record(Kind::Item, &job)?;
                     context.out.item_succeeded();
                 }
@@ -301,5 +294,5 @@ fn cancel(args: &CancelArgs, context: &mut Context) -> Result<()> {
     let client = Client::of_batch(&batch, context)?;
     let _effect = signals::effect();
     client.cancel(&batch)?;
-    context.out.answer(&client.progress(&batch)?.job)
+    context.out.answer(&client.progress(&batch)?)
 }

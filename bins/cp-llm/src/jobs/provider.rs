@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::state::{Batch, BatchJob, State, Terms};
+use super::state::{Batch, BatchJob, State};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::server::Server;
@@ -35,18 +35,6 @@ pub(super) struct Client {
     pub endpoint: Arc<Endpoint>,
     pub ready: Ready,
     api: BatchApi,
-    /// The path of a single request.
-    path: String,
-}
-
-/// The state of a batch at its provider.
-pub(super) struct Progress {
-    pub job: BatchJob,
-    /// The paths of its results.
-    pub results: Vec<String>,
-    /// The number of rows in the first of them, and in all, as far as the provider counts them. A provider without
-    /// counts has a result for each row of a batch that succeeded.
-    pub recorded: (u64, u64),
 }
 
 impl Client {
@@ -54,9 +42,9 @@ impl Client {
     pub(super) fn of(engine: Engine, endpoint: Arc<Endpoint>) -> Result<Self> {
         let ready = engine.backends.of(&endpoint)?;
         let name = ready.backend.name();
-        let (api, path) = match ready.backend.server() {
-            Some(server) => (server.api.facts().batch_api, server.api.path(&Request::default())),
-            None => ((name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }), String::new()),
+        let api = match ready.backend.server() {
+            Some(server) => server.api.facts().batch_api,
+            None => (name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }),
         };
         let Some(api) = api else {
             let error = Error::usage(format!("the backend {name} has no batches")).fatal();
@@ -64,24 +52,19 @@ impl Client {
                 "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend",
             ));
         };
-        Ok(Self { engine, endpoint, ready, api, path })
+        Ok(Self { engine, endpoint, ready, api })
     }
 
     /// The client that reads the answers of a batch, with the schema of its submission.
     pub(super) fn of_batch(batch: &Batch, context: &Context) -> Result<Self> {
-        let Terms { endpoint, fail_on, stub_script, schema } = batch.terms.clone();
         let policy = Policy::load(context)?;
-        let backends = Backends::new(BackendOptions { stub_script, ..BackendOptions::new(LIMIT, policy.permission()) });
-        let endpoint = Endpoints::load(context, Some(&endpoint))?.default_for(None)?;
-        let engine = Engine::new(context, backends, RetryPolicy::NONE, policy.table.log_content)?;
-        let schema = schema.map(AnswerSchema::compile).transpose()?;
-        let client = Self::of(Engine { fail_on, schema, ..engine }, endpoint)?;
-        let [there, here] = [batch.job.endpoint.as_deref(), client.base()].map(|base| base.unwrap_or("no server"));
-        if there == here {
-            return Ok(client);
-        }
-        let message = format!("{} was submitted to {there}, and {here} is configured", batch.job.job_id);
-        Err(Error::config(message).hint("set the base URL to the server of the submission").fatal())
+        let options = BackendOptions::new(LIMIT, policy.permission());
+        let options = BackendOptions { stub_script: batch.stub_script.clone(), ..options };
+        let endpoint = Endpoints::load(context, Some(&batch.endpoint))?.default_for(None)?;
+        let mut engine = Engine::new(context, Backends::new(options), RetryPolicy::NONE, policy.table.log_content)?;
+        engine.fail_on.clone_from(&batch.fail_on);
+        engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
+        Self::of(engine, endpoint)
     }
 
     /// The server; the stub has none.
@@ -94,33 +77,51 @@ impl Client {
         self.server().map(|server| server.base.as_str())
     }
 
+    /// The path of a single request, as a batch names it.
+    fn url(&self) -> String {
+        let path = self.server().map(|server| server.api.path(&Request::default()));
+        format!("/v1{}", path.unwrap_or_default())
+    }
+
     /// A request as a line of a batch.
-    pub(super) fn line(&self, number: u64, body: &[u8]) -> Vec<u8> {
+    pub(super) fn line(&self, number: usize, body: &[u8]) -> Vec<u8> {
         let head = if self.api.has_file {
-            format!(r#"{{"custom_id":"row-{number}","method":"POST","url":"/v1{}","body":"#, self.path)
+            format!(r#"{{"custom_id":"row-{number}","method":"POST","url":"{}","body":"#, self.url())
         } else {
             format!(r#"{{"custom_id":"row-{number}","params":"#)
         };
         [head.as_bytes(), body, b"}\n"].concat()
     }
 
-    /// Creates the batch of these lines at the provider and keeps its id. The provider may have created a batch after a
-    /// failure, except if the second value is true.
-    pub(super) fn create(&self, batch: &mut Batch, requests: &[Vec<u8>]) -> (Result<()>, bool) {
+    /// Creates the batch of these lines at the provider and keeps its id. The batch is removed after a failure, unless
+    /// the provider may have created it.
+    pub(super) fn create(&self, batch: &mut Batch, requests: &[Vec<u8>]) -> Result<()> {
         let Some(server) = self.server() else {
-            return (batch.ask().and_then(|()| batch.created("stub".to_owned())), false);
+            batch.job.provider_id = Some("stub".to_owned());
+            return batch.store();
         };
+        let mut is_sent = false;
         // A file without a batch costs nothing.
-        let body = match self.body(server, batch, requests).and_then(|body| batch.ask().map(|()| body)) {
-            Ok(body) => body,
-            Err(error) => return (Err(error), true),
-        };
-        let mut rest = body.as_slice();
-        let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
-        let status = made.as_ref().err().and_then(|error| error.details().get("status")?.as_u64()).unwrap_or(0);
-        // An incomplete body was not a complete request.
-        let is_certain = !rest.is_empty() || (400..500).contains(&status) && status != 408;
-        (made.and_then(|made| batch.created(id_of(&made, "id")?)), is_certain)
+        let made = self.body(server, batch, requests).and_then(|body| {
+            batch.was_asked = true;
+            batch.store()?;
+            let mut rest = body.as_slice();
+            let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
+            // An incomplete body was not a complete request.
+            is_sent = rest.is_empty();
+            made
+        });
+        let made = made.and_then(|made| {
+            batch.job.provider_id = Some(id_of(&made, "id")?);
+            batch.store()
+        });
+        let Err(error) = made.map_err(Error::fatal) else { return Ok(()) };
+        let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
+        if !is_sent || (400..500).contains(&status) && status != 408 {
+            return batch.remove().and(Err(error));
+        }
+        let hint = "the provider may have created the batch: submit the same input again to find out";
+        Err(error.with("batch", batch.job.job_id.as_str()).hint(hint))
     }
 
     /// The body of the request that creates a batch. Its file, if it has one, is uploaded.
@@ -130,21 +131,21 @@ impl Client {
         }
         let form = [FORM[0].as_bytes(), &requests.concat(), FORM[1].as_bytes()].concat();
         let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None)?, "id")?;
-        let (endpoint, metadata) = (format!("/v1{}", self.path), json!({"cp_batch": batch.job.job_id}));
+        let metadata = json!({"cp_batch": batch.job.job_id});
         let body =
-            json!({"input_file_id": file, "endpoint": endpoint, "completion_window": "24h", "metadata": metadata});
+            json!({"input_file_id": file, "endpoint": self.url(), "completion_window": "24h", "metadata": metadata});
         Ok(body.to_string().into_bytes())
     }
 
     /// The state of the batch. Fails if it was not submitted completely.
-    pub(super) fn progress(&self, batch: &Batch) -> Result<Progress> {
+    pub(super) fn progress(&self, batch: &Batch) -> Result<BatchJob> {
         let path = self.path(batch)?;
         let mut job = batch.job.clone();
         if let Some(server) = self.server() {
             return Ok(progress(job, &server.resource(&path)?, &path));
         }
         (job.status, job.done) = (State::Succeeded, job.count);
-        Ok(Progress { job, results: Vec::new(), recorded: (0, 0) })
+        Ok(job)
     }
 
     /// Cancels the batch.
@@ -192,7 +193,7 @@ fn id_of(value: &Value, name: &str) -> Result<String> {
 
 /// The state of a batch, in the members of either provider, whose names do not collide. A batch of `OpenAI` has a file
 /// of responses and a file of errors; a failed row without a line in the latter costs nothing.
-fn progress(mut job: BatchJob, found: &Value, path: &str) -> Progress {
+fn progress(mut job: BatchJob, found: &Value, path: &str) -> BatchJob {
     let count = |names: &[&str]| names.iter().map(|name| count_of(found, &format!("/request_counts/{name}"))).sum();
     let (completed, cancelled): (u64, u64) = (count(&["completed"]), count(&["canceled"]));
     let answered = completed + count(&["succeeded"]);
@@ -210,13 +211,14 @@ fn progress(mut job: BatchJob, found: &Value, path: &str) -> Progress {
     job.failure = found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened);
     job.untrusted = job.failure.iter().map(|_| "/failure".to_owned()).collect();
     let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(found, name).ok());
-    let (results, first) = match found.get("processing_status") {
+    let first;
+    (job.results, first) = match found.get("processing_status") {
         Some(_) => (vec![format!("{path}/results")], job.done),
         None => (files.map(|file| format!("/files/{file}/content")).collect(), completed),
     };
     let has_counts = job.done > 0 || job.status != State::Succeeded;
-    let recorded = (first, if has_counts { first } else { job.count });
-    Progress { job, results, recorded }
+    job.recorded = (first, if has_counts { first } else { job.count });
+    job
 }
 
 #[cfg(test)]
@@ -225,7 +227,7 @@ mod tests {
 
     #[test]
     fn provider_states_map_to_states() {
-        let state = |found: &Value| progress(BatchJob::default(), found, "").job;
+        let state = |found: &Value| progress(BatchJob::default(), found, "");
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
         let ended = all.map(|status| state(&json!({"status": status})).is_ended());

@@ -1,8 +1,8 @@
-//! The file of a batch, which only grows, by a fact on each line: its record and terms, its rows, `null` when the
-//! provider is about to be asked to create it, its id at the provider, and the outcomes of its rows. A file without all
-//! its rows was not completed; a line without its end is not there.
+//! The files of a batch: `ID.json` has its record and its terms and is replaced whole; `ID.jsonl` has its rows and then
+//! the outcomes of rows, each on a line. A batch without the former was not stored completely; a line without its end
+//! is not there.
 //!
-//! A file is read whole, because the provider limits the size of a batch, and the submission had it in memory too.
+//! The rows are read whole, because the provider limits the size of a batch, and the submission had it in memory too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cp_common::home::{Home, locked, make_directory};
+use cp_common::home::{Home, locked, make_directory, write_whole};
 use cp_common::wire::{Message, Prompt, Reply};
 use cp_common::{Code, Error, Result};
 use serde::de::DeserializeOwned;
@@ -21,16 +21,6 @@ use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::Work;
 use crate::wire_api::Request;
 
-/// What reading the answers of a batch needs of its submission.
-#[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Terms {
-    /// The name of the endpoint.
-    pub endpoint: String,
-    pub fail_on: Vec<String>,
-    pub stub_script: Option<PathBuf>,
-    pub schema: Option<Value>,
-}
-
 /// A row: its place in the input, the hash and the length of its request, and its prompt with all options applied.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Row {
@@ -39,66 +29,84 @@ pub(super) struct Row {
     pub request_hash: String,
     pub bytes: u64,
     pub prompt: Prompt,
+    /// A message, or the members of an error.
+    #[serde(skip)]
+    pub outcome: Option<Result<Message, Value>>,
 }
 
 impl Row {
     /// Restores the request, as far as it is needed for the answer.
-    pub(super) fn work(&self, position: u64, endpoint: &Arc<Endpoint>) -> Work {
+    pub(super) fn work(&self, number: usize, endpoint: &Arc<Endpoint>) -> Work {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
-        let request = Request { system: system.unwrap_or_default(), messages, tools, position, ..Request::default() };
+        let (system, position) = (system.unwrap_or_default(), number as u64);
+        let request = Request { system, messages, tools, position, ..Request::default() };
         let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
         Work::new(self.prompt.clone(), request, target)
     }
 }
 
-/// The outcome of a row: a message, or the members of an error.
-pub(super) type Outcome = std::result::Result<Message, Value>;
-
-/// Encodes a line of the file.
+/// Encodes a line of a file.
 pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Parses a line of the file.
-pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
-    serde_json::from_slice(line).map_err(|e| Error::config(format!("not a batch: {e}")).fatal())
-}
-
-/// A batch and its file.
+/// A batch, and what reading its answers needs of its submission.
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Batch {
     pub job: BatchJob,
-    pub terms: Terms,
-    path: PathBuf,
-    /// The file. It is locked by those who add to it.
-    file: File,
+    /// The name of the endpoint.
+    pub endpoint: String,
+    pub fail_on: Vec<String>,
+    pub stub_script: Option<PathBuf>,
+    pub schema: Option<Value>,
     /// True if the provider was asked to create the batch. Without its id the outcome is unknown.
     pub was_asked: bool,
-    /// The complete lines of the file.
-    lines: Vec<Vec<u8>>,
+    /// The rows, if the batch is locked.
+    #[serde(skip)]
+    pub rows: Vec<Row>,
+    /// The file of the rows, which is the lock.
+    #[serde(skip)]
+    pub file: Option<File>,
+    /// The other file.
+    #[serde(skip)]
+    pub path: PathBuf,
 }
 
 impl Batch {
-    /// Locks the batch with this id. If there is none, it is made of this job and its encoded rows.
-    pub(super) fn locked(home: &Home, id: &str, new: Option<(BatchJob, Terms, &[u8])>) -> Result<Self> {
+    /// Locks the batch with this id and reads its rows. If there is none, a new one is stored.
+    pub(super) fn locked(home: &Home, id: &str, new: Option<Self>) -> Result<Self> {
         let directory = home.state("batches");
         make_directory(&directory)?;
-        let path = directory.join(format!("{id}.jsonl"));
-        let mut file = locked(&path, || {
-            let opened = OpenOptions::new().append(true).create(new.is_some()).mode(0o600).open(&path);
-            opened.map_err(|e| Error::io("opening", e).in_file(&path).fatal())
+        let [path, rows] = ["json", "jsonl"].map(|extension| directory.join(format!("{id}.{extension}")));
+        let mut file = locked(&rows, || {
+            let opened = OpenOptions::new().read(true).append(true).create(new.is_some()).mode(0o600).open(&rows);
+            opened.map_err(|e| Error::io("opening", e).in_file(&rows).fatal())
         })?;
-        if let Some((job, terms, rows)) = new
-            && Self::read(&path)?.is_none()
-        {
-            let text = [&line_of(&(job, terms))?, rows].concat();
+        if let Some(new) = new.filter(|_| !path.exists()) {
+            let text = new.rows.iter().map(line_of).collect::<Result<Vec<_>>>()?.concat();
             file.set_len(0).and_then(|()| file.write_all(&text)).and_then(|()| file.sync_all()).map_err(failed)?;
+            let batch = Self { file: Some(file), path, ..new };
+            return batch.store().map(|()| batch);
         }
-        let batch = Self::read(&path)?.ok_or_else(|| Error::not_found(format!("no batch has the id {id}")))?;
+        let mut batch = Self::read(path)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
         // The incomplete line of a killed process is removed.
-        file.set_len(batch.lines.iter().map(|line| line.len() as u64).sum()).map_err(failed)?;
-        Ok(Self { file, ..batch })
+        text.truncate(memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1));
+        file.set_len(text.len() as u64).map_err(failed)?;
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            if (batch.rows.len() as u64) < batch.job.count {
+                batch.rows.push(parse(line, &rows)?);
+                continue;
+            }
+            let (number, outcome): (usize, _) = parse(line, &rows)?;
+            if let Some(row) = batch.rows.get_mut(number) {
+                row.outcome = Some(outcome);
+            }
+        }
+        Ok(Self { file: Some(file), ..batch })
     }
 
     /// Finds a batch by its id or a unique prefix.
@@ -117,7 +125,7 @@ impl Batch {
         Self::locked(home, &Self::find(home, id)?.job.job_id, None)
     }
 
-    /// The batches whose ids begin with a text, the newest first, without their lines.
+    /// The batches whose ids begin with a text, the newest first, without their rows.
     pub(super) fn all(home: &Home, prefix: &str) -> Result<Vec<Self>> {
         let directory = home.state("batches");
         let entries = match std::fs::read_dir(&directory) {
@@ -127,75 +135,57 @@ impl Batch {
         let mut all = Vec::new();
         for path in entries.flatten().map(|entry| entry.path()) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.strip_suffix(".jsonl").is_some_and(|id| id.starts_with(prefix)) {
-                let batch = Self::read(&path).map_err(|e| e.in_file(&path))?;
-                all.extend(batch.map(|batch| Self { lines: Vec::new(), ..batch }));
+            if name.strip_suffix(".json").is_some_and(|id| id.starts_with(prefix)) {
+                all.push(Self::read(path)?);
             }
         }
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
         Ok(all)
     }
 
-    /// Reads a batch; `None` if it was not completed.
-    fn read(path: &Path) -> Result<Option<Self>> {
-        let (mut file, mut text) = (File::open(path).map_err(failed)?, Vec::new());
-        file.read_to_end(&mut text).map_err(failed)?;
-        let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-        let lines: Vec<Vec<u8>> = lines.map(<[u8]>::to_vec).collect();
-        let Some(head) = lines.first() else { return Ok(None) };
-        let (mut job, terms): (BatchJob, Terms) = parse(head)?;
-        job.provider_id = lines.get(job.rows() + 2).map(|line| parse(line)).transpose()?;
-        let was_asked = lines.len() > job.rows() + 1;
-        let batch = Self { path: path.to_owned(), file, was_asked, terms, lines, job };
-        Ok(Some(batch).filter(|batch| batch.lines.len() > batch.job.rows()))
+    fn read(path: PathBuf) -> Result<Self> {
+        let text = std::fs::read(&path).map_err(|e| Error::io("opening", e).in_file(&path).fatal())?;
+        let batch = parse(&text, &path)?;
+        Ok(Self { path, ..batch })
     }
 
-    /// Notes that the provider is about to be asked to create the batch.
-    pub(super) fn ask(&mut self) -> Result<()> {
-        self.was_asked = true;
-        self.add(&())?;
-        self.sync()
+    /// Stores all but the rows.
+    pub(super) fn store(&self) -> Result<()> {
+        write_whole(&self.path, &line_of(self)?).map_err(Error::fatal)
     }
 
-    /// Keeps the id at the provider.
-    pub(super) fn created(&mut self, id: String) -> Result<()> {
-        self.add(&id)?;
-        self.job.provider_id = Some(id);
-        self.sync()
-    }
-
-    /// Adds a line.
-    pub(super) fn add(&mut self, line: &impl Serialize) -> Result<()> {
-        self.file.write_all(&line_of(line)?).map_err(failed)
+    /// Stores the outcome of a row.
+    pub(super) fn settle(&mut self, number: usize, outcome: Result<Message, Value>) -> Result<()> {
+        let line = line_of(&(number, &outcome))?;
+        self.file.as_ref().map_or(Ok(()), |mut file| file.write_all(&line)).map_err(failed)?;
+        self.rows[number].outcome = Some(outcome);
+        Ok(())
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(failed)
+        self.file.as_ref().map_or(Ok(()), File::sync_data).map_err(failed)
     }
 
     /// Removes the batch.
     pub(super) fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path).map_err(failed)
+        std::fs::remove_file(&self.path).map_err(failed)?;
+        std::fs::remove_file(self.path.with_extension("jsonl")).map_err(failed)
     }
 
     /// The name of a row in the ledger.
-    pub(super) fn name_of(&self, number: u64) -> String {
+    pub(super) fn name_of(&self, number: usize) -> String {
         format!("{}#{number}", self.job.job_id)
     }
+}
 
-    /// Its rows, each with its number and its outcome if it is settled.
-    pub(super) fn rows(&mut self) -> impl Iterator<Item = Result<(u64, Row, Option<Outcome>)>> + use<> {
-        let (lines, count) = (std::mem::take(&mut self.lines), self.job.rows());
-        (0..count).map(move |number| {
-            let outcome = lines.get(count + 3 + number).map(|line| parse(line)).transpose()?;
-            Ok((number as u64, parse(&lines[number + 1])?, outcome))
-        })
-    }
+fn parse<T: DeserializeOwned>(json: &[u8], path: &Path) -> Result<T> {
+    serde_json::from_slice(json).map_err(|e| Error::config(format!("not a batch: {e}")).in_file(path).fatal())
 }
 
 fn failed(e: std::io::Error) -> Error {
     Error::io("the state of the batch", e).fatal()
 }
+
 /// The state of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -245,14 +235,16 @@ pub(crate) struct BatchJob {
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+    /// The paths of its results at the provider.
+    #[serde(skip)]
+    pub results: Vec<String>,
+    /// The number of rows in the first of them, and in all, as far as the provider counts them. A provider without
+    /// counts has a result for each row of a batch that succeeded.
+    #[serde(skip)]
+    pub recorded: (u64, u64),
 }
 
 impl BatchJob {
-    /// The number of requests.
-    fn rows(&self) -> usize {
-        usize::try_from(self.count).unwrap_or(usize::MAX / 2)
-    }
-
     /// True if no more answers will come.
     pub(super) fn is_ended(&self) -> bool {
         !matches!(self.status, State::Pending | State::Running)

@@ -309,7 +309,7 @@ pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Valu
     for (name, value) in &request.params {
         let has = |list: &str, name: &str| list.split(' ').any(|known| known == name);
         match (name.as_str(), camel(name)) {
-            ("generationConfig" | "tools" | "reasoning_effort" | "thinking", _) => {}
+            ("generationConfig" | "tools" | "reasoning_effort", _) => {}
             ("max_tokens", _) => drop(config.insert("maxOutputTokens".to_owned(), value.clone())),
             ("stop", _) => drop(config.insert("stopSequences".to_owned(), list(value))),
             (_, known) if has(GENERATION, &known) => drop(config.insert(known, value.clone())),
@@ -336,15 +336,7 @@ pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Valu
 /// The members of `thinkingConfig`.
 fn thinking(request: &Request) -> Map<String, Value> {
     let mut members = Map::new();
-    let given = request.object("thinking");
-    let budget = match given.get("type").and_then(Value::as_str) {
-        Some("disabled") => Some(0.into()),
-        Some("adaptive") => Some((-1).into()),
-        _ => given.get("budget_tokens").cloned(),
-    };
-    if let Some(budget) = budget {
-        members.insert("thinkingBudget".to_owned(), budget);
-    } else if let Some(effort) = request.params.get("reasoning_effort") {
+    if let Some(effort) = request.params.get("reasoning_effort") {
         // Models up to 2.5 have only budgets. These are the provider's own values for each effort.
         let budget = match effort.as_str() {
             Some("none") => Some(0),

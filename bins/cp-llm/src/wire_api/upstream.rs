@@ -70,19 +70,12 @@ pub(crate) fn status_of(kind: &str) -> u16 {
     }
 }
 
-/// The delay that the upstream asks for: `retry-after-ms`, `retry-after` in seconds or as a date, or in the body or the
-/// message.
-pub(crate) fn retry_after(
-    header: impl Fn(&str) -> Option<String>,
-    body: &Value,
-    message: &str,
-    now_ms: i64,
-) -> Option<Duration> {
+/// The delay that the upstream asks for: `retry-after-ms`, `retry-after` in seconds or as a date, or in the body.
+pub(crate) fn retry_after(header: impl Fn(&str) -> Option<String>, body: &Value, now_ms: i64) -> Option<Duration> {
     header("retry-after-ms")
         .and_then(|text| seconds(&text, 0.001))
         .or_else(|| header("retry-after").and_then(|text| seconds(&text, 1.0).or_else(|| until(&text, now_ms))))
         .or_else(|| body_delay(body))
-        .or_else(|| in_message(message))
 }
 
 fn seconds(text: &str, unit: f64) -> Option<Duration> {
@@ -103,37 +96,9 @@ fn body_delay(body: &Value) -> Option<Duration> {
     let info = error.get("details").and_then(Value::as_array).into_iter().flatten().find_map(|d| d.get("retryDelay"));
     let delay = info.or_else(|| error.get("retry_after")).or_else(|| error.pointer("/metadata/retry_after"))?;
     match delay {
-        Value::String(text) => spelled(text),
+        Value::String(text) => seconds(text.strip_suffix('s').unwrap_or(text), 1.0),
         number => Duration::try_from_secs_f64(number.as_f64()?).ok(),
     }
-}
-
-/// Some servers have the delay only in the message: "Please try again in 1m2.5s".
-fn in_message(message: &str) -> Option<Duration> {
-    let (_, rest) = message.split_once("try again in ")?;
-    spelled(rest.split([' ', ',']).next()?.trim_end_matches('.'))
-}
-
-/// A duration such as `350ms`, `12s`, `1m2.5s`.
-fn spelled(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let (unit, length) = match rest {
-            _ if rest.starts_with("ms") => (0.001, 2),
-            _ if rest.starts_with('s') => (1.0, 1),
-            _ if rest.starts_with('m') => (60.0, 1),
-            _ if rest.starts_with('h') => (3600.0, 1),
-            "" => (1.0, 0),
-            _ => return None,
-        };
-        total += number * unit;
-        rest = &rest[length..];
-    }
-    Duration::try_from_secs_f64(total).ok().filter(|d| !d.is_zero())
 }
 
 /// The error that a provider reports.
@@ -258,18 +223,15 @@ mod tests {
         let none = |_: &str| None;
         let header =
             |wanted: &'static str, value: &'static str| move |name: &str| (name == wanted).then(|| value.to_owned());
-        let wait = |header: &dyn Fn(&str) -> Option<String>, body: Value, message: &str| {
-            retry_after(header, &body, message, 784_111_770_000).map(|d| d.as_millis())
+        let wait = |header: &dyn Fn(&str) -> Option<String>, body: Value| {
+            retry_after(header, &body, 784_111_770_000).map(|d| d.as_millis())
         };
-        assert_eq!(wait(&header("retry-after", "2"), Value::Null, ""), Some(2000));
-        assert_eq!(wait(&header("retry-after-ms", "120"), Value::Null, ""), Some(120));
-        assert_eq!(wait(&header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"), Value::Null, ""), Some(7000));
-        assert_eq!(wait(&none, json!({"error":{"details":[{"retryDelay":"12s"}]}}), ""), Some(12_000));
-        assert_eq!(wait(&none, json!({"error":{"retry_after":1.5}}), ""), Some(1500));
-        assert_eq!(wait(&none, Value::Null, "Rate limit. Please try again in 1m2.5s. Visit"), Some(62_500));
-        assert_eq!(wait(&none, Value::Null, "Please try again in 350ms."), Some(350));
-        assert_eq!(wait(&none, Value::Null, "Please try again in a while"), None);
-        assert_eq!(wait(&header("retry-after", "soon"), Value::Null, ""), None);
+        assert_eq!(wait(&header("retry-after", "2"), Value::Null), Some(2000));
+        assert_eq!(wait(&header("retry-after-ms", "120"), Value::Null), Some(120));
+        assert_eq!(wait(&header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"), Value::Null), Some(7000));
+        assert_eq!(wait(&none, json!({"error":{"details":[{"retryDelay":"12s"}]}})), Some(12_000));
+        assert_eq!(wait(&none, json!({"error":{"retry_after":1.5}})), Some(1500));
+        assert_eq!(wait(&header("retry-after", "soon"), Value::Null), None);
     }
 
     #[test]
