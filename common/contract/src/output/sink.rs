@@ -116,8 +116,9 @@ impl Progress {
 
     /// Shows a line, if the work already takes long and the last report is not recent.
     pub fn report(&mut self, line: impl FnOnce() -> String) {
+        let Some(next) = self.next else { return };
         let now = Instant::now();
-        if self.next.is_none_or(|next| now < next) {
+        if now < next {
             return;
         }
         self.next = Some(now + INTERVAL);
