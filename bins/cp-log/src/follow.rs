@@ -1,6 +1,7 @@
 //! `cp-log follow`: print entries as they are appended, across rotation.
 
 use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,11 +12,12 @@ use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::read::{End, Lines, backward, open};
 use cp_ledger::sessions::Session;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::ledger::{LedgerOperand, Named as _};
 use crate::reading::{Filters, Printer, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step};
 
-/// How often a file is looked at.
+/// How often a file is looked at if nothing reports its changes, as on a file system of another machine.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The entry of this verb in `reference`.
@@ -65,6 +67,7 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
     if is_stdin(path) || path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return Err(Error::usage("only a file grows").hint("cp-log query - prints the lines of a stream as they come"));
     }
+    let changes = changes_beside(path);
     let mut position = Position::open(path, last)?;
     context.out.streaming()?;
     loop {
@@ -77,9 +80,24 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
         if has_lost_reader() {
             return Err(Error::reader_gone());
         }
-        std::thread::sleep(POLL);
+        match &changes {
+            Ok(changes) if signals::wait_readable(changes.as_fd(), Some(POLL))? => {
+                // What changed is read from the file itself.
+                let _ = rustix::io::read(changes, &mut [0; 4096]);
+            }
+            Ok(_) => {}
+            Err(_) => std::thread::sleep(POLL),
+        }
         signals::check()?;
     }
+}
+
+/// Becomes readable when a file in the directory of this one is written, or another file gets a name there.
+fn changes_beside(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let changes = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(".".as_ref());
+    inotify::add_watch(&changes, directory, WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
+    Ok(changes)
 }
 
 /// How far which file was read.
