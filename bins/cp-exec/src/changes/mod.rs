@@ -26,7 +26,7 @@ use cp_common::output::line_to_stderr;
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
-pub(crate) use self::store::Store;
+pub(crate) use self::store::{Kept, Store};
 use self::store::{Row, Session, rows};
 use self::tree::{Directory, Entry, LARGEST, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
@@ -53,7 +53,6 @@ pub(crate) struct Baseline<'a> {
     exclude: &'a Exclude<'a>,
     walk_limit: u64,
     tree: Tree,
-    store: &'a Store,
     /// Holds what is kept until the changes are known, or the reason why nothing is kept.
     session: io::Result<Session<'a>>,
     /// Entries that are not kept, such as ignored directories and large files.
@@ -92,7 +91,7 @@ impl<'a> Baseline<'a> {
         // If nothing is kept, each entry is recorded as it is.
         let missing = missing.filter(|entry| entry.kept.is_none() && session.is_ok());
         let missing = missing.map(|entry| entry.id.node()).collect();
-        Self { trees, exclude, walk_limit, tree, store, session, missing }
+        Self { trees, exclude, walk_limit, tree, session, missing }
     }
 
     /// Walks the trees again and lists the changes.
@@ -131,9 +130,8 @@ impl<'a> Baseline<'a> {
 
     /// Adds the change of one path, if any.
     fn compared(&self, path: &Path, before: Option<&Entry>, now: Option<&Entry>, found: &mut Changes) {
-        let kept = before.and_then(|before| before.kept.filter(|hash| self.store.has(hash)));
         let (change, after) = match (before, now) {
-            (Some(before), Some(now)) => match Self::change(path, (before, kept), now, found) {
+            (Some(before), Some(now)) => match Self::change(path, before, now, found) {
                 Some(changed) => changed,
                 None => return,
             },
@@ -143,6 +141,8 @@ impl<'a> Baseline<'a> {
             // The path lies in a directory that cannot be searched any more.
             (_, None) => return,
         };
+        let kept = before
+            .and_then(|before| self.session.as_ref().ok()?.keep_changed(before.kept.as_ref()?, before.id.size).ok());
         // If a file can no longer be read, only its permissions are known to have changed.
         let after = after.or(kept.filter(|_| change == ChangeKind::Mode));
         if let Some(before) = before
@@ -166,15 +166,10 @@ impl<'a> Baseline<'a> {
     }
 
     /// How an entry changed, and the hash of its content now.
-    fn change(
-        path: &Path,
-        (before, kept): (&Entry, Option<Hash>),
-        now: &Entry,
-        found: &Changes,
-    ) -> Option<(ChangeKind, Option<Hash>)> {
+    fn change(path: &Path, before: &Entry, now: &Entry, found: &Changes) -> Option<(ChangeKind, Option<Hash>)> {
         let after = found.hash_after(path, now);
         let is_same = before.kind == now.kind
-            && match (before.kind, kept, after) {
+            && match (before.kind, before.kept.map(|kept| kept.hash), after) {
                 (FileKind::File, Some(before), Some(after)) => before == after,
                 (FileKind::File, ..) => before.id.without_change_time() == now.id.without_change_time(),
                 (FileKind::Directory, ..) => true,
@@ -239,7 +234,7 @@ fn capture(session: &Session<'_>, root: &Path, tree: &mut Tree, largest: u64, is
             if !is_meant || !is_below && path.join(&name) != root {
                 continue;
             }
-            entry.kept = known.find(name).filter(|(id, _)| *id == entry.id).map(|(_, hash)| hash);
+            entry.kept = known.find(name).filter(|(id, _)| *id == entry.id).map(|(_, kept)| kept);
             if entry.kept.is_none() {
                 entry.kept = keep(session, &path.join(&name), &entry.id).ok().flatten();
                 new += usize::from(entry.kept.is_some());
@@ -296,12 +291,12 @@ struct KnownFiles<'k, 'm> {
 }
 
 impl KnownFiles<'_, '_> {
-    fn find(&mut self, name: &OsStr) -> Option<(FileId, Hash)> {
+    fn find(&mut self, name: &OsStr) -> Option<(FileId, Kept)> {
         let order = |row: &Row<'_>| row.2.as_os_str().as_bytes()[self.skipped..].cmp(name.as_bytes());
         let before = self.rows.iter().take_while(|row| order(row) == Ordering::Less).count();
         self.rows = &self.rows[before..];
-        let (id, hash, _) = self.rows.first().filter(|row| order(row) == Ordering::Equal)?;
-        Some((*id, *hash))
+        let (id, kept, _) = self.rows.first().filter(|row| order(row) == Ordering::Equal)?;
+        Some((*id, *kept))
     }
 }
 
@@ -313,10 +308,10 @@ pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &mut Tree) ->
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.
-fn keep(session: &Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Hash>> {
+fn keep(session: &Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Kept>> {
     let mut file = open(path, id)?;
-    let hash = session.keep(&mut file)?;
-    Ok(hash.filter(|_| file.metadata().is_ok_and(|meta| FileId::from(&meta) == *id)))
+    let kept = session.keep_of_tree(&mut file)?;
+    Ok(kept.filter(|_| file.metadata().is_ok_and(|meta| FileId::from(&meta) == *id)))
 }
 
 /// The change from one state of a path to another.

@@ -1,26 +1,31 @@
 //! The content store under the home, `state/kept`: for runs, for file tools and for the history of repositories.
 //!
-//! Objects are named by the SHA-256 of their bytes, and manifests list them: `trees/` has those of each tree as it was
-//! last captured, and of a repository as it was before each run, `runs/` what a run overwrote or removed. The manifest
-//! of a tree is its cache too: an unchanged file costs one stat and no read. Whoever adds objects, or needs some that
-//! no other manifest lists, such as a run, holds a shared lock; a sweep removes something only if nobody does.
+//! Objects are named by the SHA-256 of their bytes. The small files of a captured tree are together in a pack, because
+//! most of the time for many of them would go into the creation of their objects; the few of them that a run changes
+//! become objects after it.
 //!
-//! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and the
+//! Manifests list what is kept: `trees/` has the files of each tree as it was last captured, and of a repository as it
+//! was before each run, `runs/` what a run overwrote or removed. The manifest of a tree is its cache too: an unchanged
+//! file costs one stat and no read. Whoever adds contents, or needs some that no other manifest lists, such as a run,
+//! holds a shared lock; a sweep removes something only if nobody does.
+//!
+//! Contents of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and the
 //! identities in a manifest of an earlier boot are not trusted.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
 
-use cp_common::Result;
 use cp_common::home::{Home, make_directory};
+use cp_common::{Result, keys};
 use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
 use rustix::fs::{FlockOperation, flock};
@@ -30,13 +35,14 @@ use crate::file_id::FileId;
 
 /// The objects are stored like the blobs of a ledger of this name.
 const OBJECTS: &str = "objects";
+const PACKS: &str = "packs";
 const TREES: &str = "trees";
 const RUNS: &str = "runs";
-/// The time of the last sweep, and the size of all objects then.
+/// The time of the last sweep, and the size of everything then.
 const SWEPT: &str = "swept";
-/// The size of all objects together.
+/// The size of all objects and packs together.
 const CAPACITY: u64 = 1 << 30;
-/// A sweep removes the least recently used manifests until the objects need no more than this.
+/// A sweep removes the least recently used manifests until the others need no more than this.
 const NEARLY_FULL: u64 = CAPACITY / 8 * 7;
 /// In nanoseconds: manifests are kept for this long after their last use, and the newest even longer.
 const RETENTION: i64 = 7 * 24 * 3600 * SECOND;
@@ -45,11 +51,12 @@ const NEWEST: usize = 50;
 const BETWEEN_SWEEPS: i64 = 600 * SECOND;
 const SECOND: i64 = 1_000_000_000;
 
-/// The length of a boot id with padding, and of a row without its path: the identity, the hash and the path's length.
+/// The length of a boot id with padding, and of a row without its path: the identity, the place in a pack, the hash and
+/// the path's length.
 const HEADER: usize = 40;
-const ROW: usize = 76;
+const ROW: usize = 92;
 
-/// A file up to this size is read into memory, because many small ones take less time that way.
+/// A file up to this size is read into memory, and goes into a pack.
 const SMALL: u64 = 64 << 10;
 /// Numbers the manifests and temporary files of this process.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -57,6 +64,27 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// The content store of a home.
 pub(crate) struct Store {
     root: PathBuf,
+}
+
+/// A content that is kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept {
+    pub hash: Hash,
+    /// The number of its pack, and its offset there; 0 for an object.
+    pack: (u64, u64),
+}
+
+/// A file of the store.
+#[derive(PartialEq, Eq, Hash)]
+enum Part {
+    Object(Hash),
+    Pack(u64),
+}
+
+impl Kept {
+    fn part(&self) -> Part {
+        if self.pack.0 == 0 { Part::Object(self.hash) } else { Part::Pack(self.pack.0) }
+    }
 }
 
 impl Store {
@@ -69,8 +97,14 @@ impl Store {
         blob::load(&self.root.join(OBJECTS), hash)
     }
 
-    pub(super) fn has(&self, hash: &Hash) -> bool {
-        self.length(hash).is_some()
+    /// Reads a content of this size and verifies its hash.
+    pub(crate) fn load_kept(&self, Kept { hash, pack }: &Kept, size: u64) -> io::Result<Vec<u8>> {
+        if pack.0 == 0 {
+            return self.load(hash).map_err(|e| io::Error::other(e.message().to_owned()));
+        }
+        let mut bytes = vec![0; usize::try_from(size.min(SMALL)).unwrap_or(0)];
+        File::open(self.pack(pack.0))?.read_exact_at(&mut bytes, pack.1)?;
+        if Hash::of(&bytes) == *hash { Ok(bytes) } else { Err(io::Error::other("is damaged")) }
     }
 
     fn length(&self, hash: &Hash) -> Option<u64> {
@@ -81,15 +115,19 @@ impl Store {
         blob::path(&self.root.join(OBJECTS), hash)
     }
 
+    fn pack(&self, number: u64) -> PathBuf {
+        self.root.join(PACKS).join(format!("{number:016x}"))
+    }
+
     /// The files that a manifest of a tree lists; none if it is no longer kept.
-    pub(crate) fn files_of(&self, manifest: &str) -> Vec<(FileId, Hash, PathBuf)> {
+    pub(crate) fn files_of(&self, manifest: &str) -> Vec<(FileId, Kept, PathBuf)> {
         let manifest = fs::read(self.root.join(TREES).join(manifest)).unwrap_or_default();
-        rows(&manifest).map(|(id, hash, path)| (id, hash, path.to_owned())).collect()
+        rows(&manifest).map(|(id, kept, path)| (id, kept, path.to_owned())).collect()
     }
 
     /// Starts to add contents. Sweeps first if a sweep is due.
     pub(crate) fn session(&self) -> io::Result<Session<'_>> {
-        for part in ["objects.blobs", RUNS, TREES, "tmp"] {
+        for part in ["objects.blobs", PACKS, RUNS, TREES, "tmp"] {
             make_directory(&self.root.join(part)).map_err(|e| io::Error::other(e.message().to_owned()))?;
         }
         let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(self.root.join("lock"))?;
@@ -108,11 +146,11 @@ impl Store {
         };
         flock(&lock, FlockOperation::LockShared)?;
         let (size, clones) = (AtomicU64::new(size), AtomicBool::new(true));
-        Ok(Session { store: self, _lock: lock, now, size, clones })
+        Ok(Session { store: self, _lock: lock, now, size, clones, pack: Mutex::new(None) })
     }
 
     /// Removes the manifests that are not needed or do not fit into `most` bytes, and what none of the others lists.
-    /// Returns the size of the objects. Without `removes` it only counts, because a session is open.
+    /// Returns the size of what stays. Without `removes` it only counts, because a session is open.
     pub(super) fn sweep(&self, now: i64, most: u64, removes: bool) -> io::Result<u64> {
         let remove = |path: &Path| if removes { fs::remove_file(path) } else { Ok(()) };
         let mut manifests = Vec::new();
@@ -124,8 +162,13 @@ impl Store {
         for (place, (Reverse(used), path)) in manifests.iter().enumerate() {
             let is_needed = place < NEWEST || now - used < RETENTION;
             let manifest = if is_needed { fs::read(path)? } else { Vec::new() };
-            let listed = rows(&manifest).filter(|(_, hash, _)| !live.contains_key(hash));
-            let listed: HashMap<Hash, u64> = listed.map(|(id, hash, _)| (hash, id.size)).collect();
+            let listed = rows(&manifest).map(|(id, kept, _)| (kept.part(), id.size));
+            let mut listed: HashMap<Part, u64> = listed.filter(|(part, _)| !live.contains_key(part)).collect();
+            for (part, size) in &mut listed {
+                if let Part::Pack(number) = part {
+                    *size = fs::metadata(self.pack(*number)).map_or(0, |meta| meta.len());
+                }
+            }
             let added: u64 = listed.values().sum();
             if !is_needed || total > 0 && total + added > most {
                 remove(path)?;
@@ -135,9 +178,11 @@ impl Store {
             }
         }
         let mut size = 0;
-        for path in paths(&blob::directory(&self.root.join(OBJECTS)))? {
-            let name = path.file_name().unwrap_or_default().as_bytes();
-            match Hash::from_hex(name).and_then(|hash| live.get(&hash)) {
+        for path in [paths(&blob::directory(&self.root.join(OBJECTS)))?, paths(&self.root.join(PACKS))?].concat() {
+            let name = path.file_name().unwrap_or_default();
+            let number = || u64::from_str_radix(name.to_str()?, 16).ok().map(Part::Pack);
+            let part = Hash::from_hex(name.as_bytes()).map(Part::Object).or_else(number);
+            match part.and_then(|part| live.get(&part)) {
                 Some(kept) => size += kept,
                 None if removes => fs::remove_file(path)?,
                 None => size += fs::metadata(path)?.len(),
@@ -152,6 +197,13 @@ impl Store {
     fn create(&self) -> io::Result<(PathBuf, File)> {
         let path = self.root.join("tmp").join(unique(0));
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map(|file| (path, file))
+    }
+
+    fn new_pack(&self) -> io::Result<Pack> {
+        let random = keys::random::<8>().map_err(|e| io::Error::other(e.message().to_owned()))?;
+        let number = u64::from_le_bytes(random).max(1);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.pack(number))?;
+        Ok(Pack { number, file: BufWriter::new(file), length: 0 })
     }
 
     /// Writes a file whole, which appears with its content.
@@ -172,15 +224,54 @@ pub(crate) struct Session<'a> {
     size: AtomicU64,
     /// True if the file system may share blocks between files.
     clones: AtomicBool,
+    /// The pack of this session, once it has one.
+    pack: Mutex<Option<Pack>>,
+}
+
+struct Pack {
+    number: u64,
+    file: BufWriter<File>,
+    length: u64,
 }
 
 impl Session<'_> {
-    /// Keeps the content of a regular file. `None` if the store is full.
+    /// Keeps the content of a file of a tree. `None` if the store is full.
+    pub(super) fn keep_of_tree(&self, file: &mut File) -> io::Result<Option<Kept>> {
+        let size = file.metadata()?.len();
+        if size > SMALL {
+            return Ok(self.keep(file)?.map(|hash| Kept { hash, pack: (0, 0) }));
+        }
+        let mut bytes = Vec::new();
+        file.take(SMALL).read_to_end(&mut bytes)?;
+        let length = bytes.len() as u64;
+        if self.size.fetch_add(length, Relaxed) + length > CAPACITY {
+            return Ok(None);
+        }
+        let hash = Hash::of(&bytes);
+        let mut pack = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
+        let pack = match &mut *pack {
+            Some(pack) => pack,
+            none => none.insert(self.store.new_pack()?),
+        };
+        pack.file.write_all(&bytes)?;
+        pack.length += length;
+        Ok(Some(Kept { hash, pack: (pack.number, pack.length - length) }))
+    }
+
+    /// Makes an object of a content of this size, which a run changed or removed.
+    pub(super) fn keep_changed(&self, kept: &Kept, size: u64) -> io::Result<Hash> {
+        if kept.pack.0 == 0 {
+            return self.store.length(&kept.hash).map(|_| kept.hash).ok_or(io::ErrorKind::NotFound.into());
+        }
+        self.keep_bytes(&self.store.load_kept(kept, size)?)
+    }
+
+    /// Keeps the content of a regular file as an object. `None` if the store is full.
     pub(crate) fn keep(&self, file: &mut File) -> io::Result<Option<Hash>> {
         let size = file.metadata()?.len();
         if self.size.load(Relaxed) + size > CAPACITY {
             let hash = hash_of(file)?;
-            return Ok(self.store.has(&hash).then_some(hash));
+            return Ok(self.store.length(&hash).map(|_| hash));
         }
         if size <= SMALL {
             let mut bytes = Vec::new();
@@ -247,10 +338,13 @@ impl Session<'_> {
     }
 
     /// Writes a manifest of a tree.
-    pub(super) fn publish(&self, name: &str, kept: impl Iterator<Item = (FileId, Hash, PathBuf)>) -> io::Result<()> {
+    pub(super) fn publish(&self, name: &str, kept: impl Iterator<Item = (FileId, Kept, PathBuf)>) -> io::Result<()> {
+        if let Some(pack) = &mut *self.pack.lock().unwrap_or_else(PoisonError::into_inner) {
+            pack.file.flush()?;
+        }
         // An identity that another content could have is omitted from the row.
         let id = |id: FileId| if id.is_settled(self.now) { id } else { FileId { size: id.size, ..FileId::default() } };
-        self.write(TREES, name, kept.map(|(of, hash, path)| row(id(of), &hash, &path)))
+        self.write(TREES, name, kept.map(|(of, kept, path)| row(id(of), &kept, &path)))
     }
 
     /// Ends the session. The store keeps these contents, such as those that a run overwrote or removed.
@@ -258,8 +352,11 @@ impl Session<'_> {
         if kept.is_empty() {
             return Ok(());
         }
-        let id = |hash| FileId { size: self.store.length(hash).unwrap_or(0), ..FileId::default() };
-        self.write(RUNS, &unique(self.now), kept.iter().map(|hash| row(id(hash), hash, Path::new(""))))
+        let row = |hash: &Hash| {
+            let id = FileId { size: self.store.length(hash).unwrap_or(0), ..FileId::default() };
+            row(id, &Kept { hash: *hash, pack: (0, 0) }, Path::new(""))
+        };
+        self.write(RUNS, &unique(self.now), kept.iter().map(row))
     }
 
     fn write(&self, part: &str, name: &str, rows: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
@@ -295,15 +392,16 @@ fn boot_id() -> [u8; HEADER] {
 }
 
 /// A row of a manifest.
-fn row(FileId { dev, ino, size, mtime, ctime }: FileId, hash: &Hash, path: &Path) -> Vec<u8> {
+fn row(FileId { dev, ino, size, mtime, ctime }: FileId, Kept { hash, pack }: &Kept, path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
-    let numbers = [dev, ino, size, mtime.cast_unsigned(), ctime.cast_unsigned()].map(u64::to_le_bytes);
+    let times = [mtime.cast_unsigned(), ctime.cast_unsigned()];
+    let numbers = [dev, ino, size, times[0], times[1], pack.0, pack.1].map(u64::to_le_bytes);
     let length = u32::try_from(path.len()).unwrap_or(0).to_le_bytes();
     [numbers.as_flattened(), &hash.raw(), &length, path].concat()
 }
 
-/// A file in a manifest: its identity, the hash of its content, and its path.
-pub(super) type Row<'m> = (FileId, Hash, &'m Path);
+/// A file in a manifest: its identity, its content, and its path.
+pub(super) type Row<'m> = (FileId, Kept, &'m Path);
 
 /// The rows of a manifest, up to damage.
 pub(super) fn rows(manifest: &[u8]) -> impl Iterator<Item = Row<'_>> {
@@ -313,10 +411,10 @@ pub(super) fn rows(manifest: &[u8]) -> impl Iterator<Item = Row<'_>> {
         let number = |at: usize| row[8 * at..8 * at + 8].try_into().map_or(0, u64::from_le_bytes);
         let (mtime, ctime) = (number(3).cast_signed(), number(4).cast_signed());
         let id = FileId { dev: number(0), ino: number(1), size: number(2), mtime, ctime };
-        let hash = Hash::from_raw(row[40..72].try_into().ok()?);
-        let length = u32::from_le_bytes(row[72..].try_into().ok()?);
+        let kept = Kept { hash: Hash::from_raw(row[56..88].try_into().ok()?), pack: (number(5), number(6)) };
+        let length = u32::from_le_bytes(row[88..].try_into().ok()?);
         let (path, after) = after.split_at_checked(usize::try_from(length).ok()?)?;
         rest = after;
-        Some((id, hash, Path::new(OsStr::from_bytes(path))))
+        Some((id, kept, Path::new(OsStr::from_bytes(path))))
     })
 }

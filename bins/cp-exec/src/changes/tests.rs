@@ -37,8 +37,10 @@ impl Project {
         before.compare()
     }
 
-    fn objects(&self) -> usize {
-        fs::read_dir(self.place.path().join("home/state/kept/objects.blobs")).unwrap().count()
+    /// The number of objects and of packs.
+    fn kept(&self) -> [usize; 2] {
+        let part = |name: &str| fs::read_dir(self.place.path().join("home/state/kept").join(name)).unwrap().count();
+        ["objects.blobs", "packs"].map(part)
     }
 }
 
@@ -126,7 +128,7 @@ fn compare_excluded_paths_and_repositories_are_skipped() {
         project.write(name, "other");
     }
     assert_eq!(listed(&before.compare()), [("a".to_owned(), ChangeKind::Changed)]);
-    assert_eq!(project.objects(), 1);
+    assert_eq!(project.kept(), [1, 1]);
 }
 
 #[test]
@@ -136,13 +138,28 @@ fn capture_reads_only_changed_files() {
     project.write("b", "two");
     std::thread::sleep(std::time::Duration::from_millis(2100));
     assert!(project.run(|| ()).is_empty());
-    let object = project.place.path().join("home/state/kept/objects.blobs").join(Hash::of(b"one").hex());
-    fs::remove_file(&object).unwrap();
+    assert_eq!(project.kept(), [0, 1]);
     assert!(project.run(|| ()).is_empty());
-    assert!(!object.exists(), "it was read again");
+    assert_eq!(project.kept(), [0, 1], "it was read again");
     fs::write(&path, "one").unwrap();
     assert!(project.run(|| ()).is_empty());
-    assert!(object.exists(), "it was not read");
+    assert_eq!(project.kept(), [0, 2], "it was not read");
+}
+
+#[test]
+fn compare_lost_or_damaged_contents_are_named() {
+    for damage in [|pack: &Path| fs::write(pack, "onX").unwrap(), |pack: &Path| fs::remove_file(pack).unwrap()] {
+        let project = Project::new();
+        let path = project.write("a", "one");
+        let packs = project.place.path().join("home/state/kept/packs");
+        let changes = project.run(|| {
+            fs::write(&path, "two").unwrap();
+            damage(&fs::read_dir(packs).unwrap().next().unwrap().unwrap().path());
+        });
+        assert_eq!(changes.files.files[0].before.as_ref().unwrap().sha256, None);
+        assert!(changes.missing().unwrap().contains("/a ("), "{changes:?}");
+        assert!(project.run(|| fs::write(&path, "three").unwrap()).missing().is_none(), "the control");
+    }
 }
 
 #[test]
@@ -186,12 +203,12 @@ fn sweep_removes_unneeded_and_oldest_objects() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     project.run(|| fs::write(&path, "two").unwrap());
     project.run(|| fs::write(&path, "three").unwrap());
-    assert_eq!(project.objects(), 3);
-    assert_eq!(project.store.sweep(now(), 1000, true).unwrap(), 16);
-    assert_eq!(project.objects(), 3, "everything is recent");
-    assert_eq!(project.store.sweep(now(), 8, false).unwrap(), 16, "a session is open");
+    assert_eq!(project.kept(), [2, 3]);
+    assert_eq!(project.store.sweep(now(), 1000, true).unwrap(), 19);
+    assert_eq!(project.kept(), [2, 2], "everything else is recent");
+    assert_eq!(project.store.sweep(now(), 8, false).unwrap(), 19, "a session is open");
     assert_eq!(project.store.sweep(now(), 8, true).unwrap(), 6);
-    assert!(project.store.load(&Hash::of(b"other tree")).is_err(), "the tree that was used least recently is gone");
+    assert_eq!(project.kept(), [1, 1], "the tree that was used least recently is gone");
     assert!(project.store.load(&Hash::of(b"two")).is_ok());
     for run in 0..60 {
         project.run(|| fs::write(&path, format!("run {run}")).unwrap());

@@ -22,6 +22,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
+use super::store::Kept;
 use crate::digest;
 use crate::file_id::FileId;
 use crate::nofollow;
@@ -38,8 +39,8 @@ pub(super) struct Entry {
     pub target: Option<OsString>,
     /// True if git ignores the entry.
     pub is_ignored: bool,
-    /// The hash of the content, if it is kept.
-    pub kept: Option<Hash>,
+    /// The content, if it is kept.
+    pub kept: Option<Kept>,
 }
 
 impl Entry {

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of};
-use crate::changes::Store;
+use crate::changes::{Kept, Store};
 use crate::digest::hash_of;
 use crate::file_id::FileId;
 use crate::nofollow;
@@ -49,7 +49,7 @@ pub(super) fn is_history(repository: &Repository, path: &Path) -> bool {
 pub(crate) struct Recovery {
     store: Store,
     repository: PathBuf,
-    files: Vec<(PathBuf, Hash)>,
+    files: Vec<(PathBuf, u64, Kept)>,
 }
 
 impl Recovery {
@@ -60,17 +60,17 @@ impl Recovery {
             let gone = Error::not_found("the history from before the run is no longer kept");
             return Err(gone.in_file(&repository));
         }
-        files.retain(|(id, hash, path)| !is_same(path, id, hash) && !is_continued(&store, path, hash));
-        let mut files: Vec<_> = files.into_iter().map(|(_, hash, path)| (path, hash)).collect();
+        files.retain(|(id, kept, path)| !is_same(path, id, &kept.hash) && !is_continued(&store, path, kept, id.size));
+        let mut files: Vec<_> = files.into_iter().map(|(id, kept, path)| (path, id.size, kept)).collect();
         // A reference must not name an object that is not there yet.
-        files.sort_by_key(|(path, _)| !is_object(path));
+        files.sort_by_key(|(path, ..)| !is_object(path));
         Ok(Self { store, repository, files })
     }
 
     /// The paths that are put back; all objects of a repository are one path, because there are many.
     pub(crate) fn paths(&self) -> BTreeSet<PathBuf> {
         let objects = |path: &Path| path.ancestors().find(|above| above.ends_with(OBJECTS)).map(Path::to_owned);
-        self.files.iter().map(|(path, _)| objects(path).unwrap_or_else(|| path.clone())).collect()
+        self.files.iter().map(|(path, ..)| objects(path).unwrap_or_else(|| path.clone())).collect()
     }
 
     pub(crate) fn apply(&self) -> Result<()> {
@@ -78,8 +78,8 @@ impl Recovery {
         for part in ["objects", "refs"].map(|part| self.repository.join(part)) {
             make_directories(&part).map_err(|e| failed(&part, e))?;
         }
-        for (path, hash) in &self.files {
-            let bytes = self.store.load(hash)?;
+        for (path, size, kept) in &self.files {
+            let bytes = self.store.load_kept(kept, *size).map_err(|e| failed(path, e))?;
             let mode = if is_object(path) { 0o444 } else { 0o644 };
             make_directories(path.parent().unwrap_or(path))
                 .and_then(|()| super::put_back(path, &mut bytes.as_slice(), Some(mode)))
@@ -109,9 +109,9 @@ fn is_same(path: &Path, id: &FileId, hash: &Hash) -> bool {
 }
 
 /// True for a log that was only continued. Its new lines name what the owner may still need.
-fn is_continued(store: &Store, path: &Path, hash: &Hash) -> bool {
+fn is_continued(store: &Store, path: &Path, kept: &Kept, size: u64) -> bool {
     path.iter().any(|part| part == "logs")
-        && fs::read(path).is_ok_and(|now| store.load(hash).is_ok_and(|before| now.starts_with(&before)))
+        && fs::read(path).is_ok_and(|now| store.load_kept(kept, size).is_ok_and(|before| now.starts_with(&before)))
 }
 
 /// Creates directories with the owner of the directory in which they are. Fails at a link.
