@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{ApiName, BackendOptions, Endpoint};
 use crate::backend::price::Prices;
-use crate::backend::{Backend, Backends, provider};
+use crate::backend::{Backend, Backends};
 use crate::policy::Policy;
 use crate::wire_api::Request;
 
@@ -64,9 +64,7 @@ impl Reply for Model {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let permission = Policy::load(context)?.permission();
-    let endpoints = Endpoints::load(context, args.backend.as_deref())?.probing(permission().is_ok());
-    let meant = endpoints.selected()?;
+    let meant = Endpoints::load(context, args.backend.as_deref())?.selected()?;
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
@@ -118,23 +116,18 @@ fn backend(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Ar
 /// The longest time to wait for a server.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest time to wait for a server on this machine.
-const NEAR: Duration = Duration::from_millis(500);
-
 /// The longest time to wait for a program, which may load a model first.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    let policy = Policy::load(context);
-    let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(context, None) {
-        Ok(endpoints) => checks.extend(check_endpoints(&endpoints.probing(may_probe), may_probe, context)),
+        Ok(endpoints) => checks.extend(check_endpoints(&endpoints, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
-    if let Err(e) = &policy {
-        checks.push(failing("policy", Status::Fail, e, "correct the file"));
+    if let Err(e) = Policy::load(context) {
+        checks.push(failing("policy", Status::Fail, &e, "correct the file"));
     }
     let file = context.home.path("config/prices.toml");
     checks.push(match Prices::load(&file) {
@@ -150,8 +143,8 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
-/// Checks the default endpoint, the other configured endpoints, and servers on this machine.
-fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
+/// Checks the default endpoint and the other configured endpoints.
+fn check_endpoints(endpoints: &Endpoints, context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let meant = endpoints.default_for(None);
     match &meant {
@@ -171,12 +164,6 @@ fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) ->
         let found =
             found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
         checks.push(Check { check: "endpoint".to_owned(), ..found });
-    }
-    let found = if may_probe { provider::running_servers(NEAR) } else { Vec::new() };
-    for local in found.iter().filter(|local| !is_meant(local.name)) {
-        let how = local.model().map(|model| format!("`cp-llm -m {model} TEXT`"));
-        let how = how.unwrap_or_else(|| "it has no model yet".to_owned());
-        checks.push(Check::pass("local", format!("{} answers at {}: {how}", local.name, local.base)));
     }
     checks
 }

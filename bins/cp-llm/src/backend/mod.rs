@@ -7,7 +7,7 @@ pub(crate) mod choice;
 pub(crate) mod endpoint;
 pub(crate) mod price;
 mod program;
-pub(crate) mod provider;
+mod provider;
 mod secret;
 pub(crate) mod server;
 mod stream;

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
-use std::time::Duration;
 
-use cp_http::client::{address, is_loopback};
 use serde::Deserialize;
 
-use super::endpoint::{ApiName, BackendOptions, Endpoint, Table};
+use super::endpoint::{ApiName, Endpoint, Table};
 use super::secret;
 use crate::variable;
 
@@ -22,8 +20,6 @@ pub(super) struct Provider {
     base_env: Option<String>,
     #[serde(default)]
     pub only_by_name: bool,
-    #[serde(default)]
-    is_local: bool,
     #[serde(default)]
     models: Vec<String>,
     default_model: Option<String>,
@@ -103,47 +99,6 @@ fn ollama(host: &str) -> String {
     format!("{scheme}://{name}:{port}{path}/v1")
 }
 
-/// A server on this machine that answers.
-pub(crate) struct LocalServer {
-    /// The name of its endpoint.
-    pub name: &'static str,
-    /// Its base URL.
-    pub base: String,
-    /// Its models.
-    pub models: Vec<String>,
-}
-
-impl LocalServer {
-    /// The first model whose name needs no quotes in a shell, as `-m` takes it.
-    pub(crate) fn model(&self) -> Option<String> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
-        let model = self.models.iter().find(|model| !model.is_empty() && model.chars().all(is_plain))?;
-        Some(format!("{}/{model}", self.name))
-    }
-}
-
-/// The servers on this machine that answer within the limit, each with its models. A port without a listener fails at
-/// once.
-pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
-    std::thread::scope(|scope| {
-        let local = PROVIDERS.iter().filter(|provider| provider.is_local);
-        let probes: Vec<_> = local.map(|provider| scope.spawn(move || probe(provider, limit))).collect();
-        probes.into_iter().filter_map(|probe| probe.join().ok()?).collect()
-    })
-}
-
-fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
-    let endpoint = provider.endpoint();
-    let base = endpoint.base().filter(|base| is_of_this_machine(base))?.to_owned();
-    let models = endpoint.backend(&BackendOptions::new(limit, || Ok("allow"))).ok()?.models()?.ok()?;
-    Some(LocalServer { name: &provider.name, base, models })
-}
-
-/// True if a base URL has a loopback address. Other hosts are asked only if the user names them.
-fn is_of_this_machine(base: &str) -> bool {
-    address(base).is_ok_and(|uri| uri.host().is_some_and(is_loopback))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,16 +126,6 @@ mod tests {
             ("[::1]:12", "http://[::1]:12/v1"),
         ] {
             assert_eq!(ollama(host), base, "{host}");
-        }
-    }
-
-    #[test]
-    fn only_loopback_is_local() {
-        for host in ["", "0.0.0.0", "::", "localhost:1", "[::1]:12", "127.1.2.3"] {
-            assert!(is_of_this_machine(&ollama(host)), "{host}");
-        }
-        for host in ["box", "192.168.1.2", "127.0.0.1.example.com", "https://localhost.example.com", "[fe80::1]:12"] {
-            assert!(!is_of_this_machine(&ollama(host)), "{host}");
         }
     }
 }

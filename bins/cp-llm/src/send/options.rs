@@ -164,7 +164,7 @@ impl RequestArgs {
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(context)?;
         let permission = policy.permission();
-        let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(sends && permission().is_ok());
+        let endpoints = Endpoints::load(context, self.backend.as_deref())?;
         // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
             Some(replay) if is_replayed => endpoints.or_default_name(|| replay.backend())?,
