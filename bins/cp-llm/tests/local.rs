@@ -64,7 +64,7 @@ fn doctor_lists_endpoints() {
         ),
     );
     let found = checks(&llm);
-    assert!(found.contains("\"upstream\" \"pass\" \"good has 2 models"), "{found}");
+    assert!(found.contains("\"backend\" \"pass\" \"good has 2 models"), "{found}");
     assert!(found.contains("\"endpoint\" \"warn\" \"down: 127.0.0.1:9"), "{found}");
     llm.policy("[llm]\nnetwork = \"token\"\n");
     let asked = server.requests().len();
