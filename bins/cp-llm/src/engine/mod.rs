@@ -94,9 +94,10 @@ impl Engine {
 
     /// Counts the blocks of a request that cannot be sent as they came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
-        let found = self.ready(work)?.backend.lowered(&work.request)?;
+        let backend = self.ready(work)?.backend;
+        let found = backend.server().map(|server| server.lowered(&work.request)).transpose()?;
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, count) in found {
+        for (kind, count) in found.into_iter().flatten() {
             *lowered.entry(kind).or_default() += count;
         }
         Ok(())

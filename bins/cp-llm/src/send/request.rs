@@ -211,7 +211,7 @@ impl DryRun {
         let backend = engine.ready(work)?.backend;
         let body = backend.body(&work.request)?;
         let request = serde_json::from_slice(&body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        let (url, headers) = backend.destination(&work.request).unzip();
+        let (url, headers) = backend.server().map(|server| server.destination(&work.request)).unzip();
         let headers = headers.unwrap_or_default().into_iter().map(|(name, value)| (name, value.into())).collect();
         let Target { endpoint, model } = &work.target;
         let (backend, endpoint) = (backend.name().to_owned(), endpoint.name.clone());
