@@ -25,8 +25,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
 use self::batch::{Batch, Completed};
-use self::options::Direct;
-pub(crate) use self::options::{Args, RequestArgs};
+pub(crate) use self::options::{Args, Direct, RequestArgs};
 use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
@@ -57,8 +56,8 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { request, direct } = args;
-    let source = request.source(Some(direct))?;
-    let (engine, mut requests) = request.prepared(Some(direct), context)?;
+    let source = request.source(direct)?;
+    let (engine, mut requests) = request.prepared(direct, context)?;
     requests.table = request.table()?;
     let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
     if let Some(recording) = &direct.store.replay {
