@@ -84,13 +84,7 @@ impl Backend for Stub {
 impl Stub {
     /// A stub that plays a script, and numbers its answers after the end of the script.
     pub(crate) fn with_script(file: &Path) -> Result<Self> {
-        let text = given::bytes(file, 64 << 20).map_err(|e| {
-            if e.code() == Code::Interrupted {
-                return e;
-            }
-            let error = Error::config(format!("the stub's script cannot be read: {}", e.message()));
-            error.with("file", file.display().to_string()).fatal()
-        })?;
+        let text = given::bytes(file, 64 << 20).map_err(Error::fatal)?;
         let text = text_of(&text)?;
         let mut script = Vec::new();
         for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
