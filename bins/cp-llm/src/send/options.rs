@@ -201,7 +201,7 @@ impl RequestArgs {
             table: None,
             made: AtomicU64::new(0),
         };
-        let max_wait = duration_of("--retry-max-wait", direct.retry_max_wait)?;
+        let max_wait = Duration::from_secs_f64(direct.retry_max_wait);
         let retries = RetryPolicy { retries: direct.retries, max_wait };
         let limits =
             BudgetOptions { usd: self.budget_usd, tokens: self.budget_tokens, file: direct.budget_file.clone() };
@@ -287,9 +287,10 @@ fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
         .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
 }
 
+/// The duration of an option whose seconds were parsed. A limit of 0 would end each request.
 fn duration_of(option: &str, given: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(given)
-        .ok()
-        .filter(|d| !d.is_zero() || option == "--retry-max-wait")
-        .ok_or_else(|| Error::usage(format!("{option} must be a number of seconds above 0, not {given}")))
+    if given > 0.0 {
+        return Ok(Duration::from_secs_f64(given));
+    }
+    Err(Error::usage(format!("{option} must be a number of seconds above 0")))
 }
