@@ -75,28 +75,23 @@ impl Provider {
     }
 }
 
-/// The base URL for a value of `OLLAMA_HOST`: the scheme, the host and the port are optional, as for Ollama.
-fn ollama(host: &str) -> String {
-    let host = host.trim().trim_matches(['"', '\'']).trim_end_matches('/');
-    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
-    let usual = match (host.contains("://"), scheme) {
-        (false, _) => "11434",
-        (true, "https") => "443",
-        _ => "80",
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let is_bare = authority.parse::<Ipv6Addr>().is_ok();
-    let authority = if is_bare { format!("[{authority}]") } else { authority.to_owned() };
+/// The base URL for a value of `OLLAMA_HOST`: a URL, or a host and a port, of which each is optional, as for Ollama.
+fn ollama(given: &str) -> String {
+    // A server that listens on all addresses is asked on loopback.
+    let given = given.trim().trim_matches(['"', '\'']).trim_end_matches('/');
+    if given.contains("://") {
+        return format!("{}/v1", given.replacen("://0.0.0.0", "://127.0.0.1", 1));
+    }
+    let is_bare = given.parse::<Ipv6Addr>().is_ok();
+    let authority = if is_bare { format!("[{given}]") } else { given.to_owned() };
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let parts = authority.rsplit_once(':').filter(|(_, port)| is_port(port));
-    let (name, port) = parts.unwrap_or((&authority, usual));
-    // A server that listens on all addresses is asked on loopback.
-    let name = match name {
-        "" | "0.0.0.0" => "127.0.0.1",
-        "[::]" => "[::1]",
-        name => name,
+    let (name, port) = match parts.unwrap_or((&authority, "11434")) {
+        ("" | "0.0.0.0", port) => ("127.0.0.1", port),
+        ("[::]", port) => ("[::1]", port),
+        parts => parts,
     };
-    format!("{scheme}://{name}:{port}{path}/v1")
+    format!("http://{name}:{port}/v1")
 }
 
 #[cfg(test)]
@@ -120,8 +115,9 @@ mod tests {
             (":9000", "http://127.0.0.1:9000/v1"),
             ("box", "http://box:11434/v1"),
             (" \"box:12\" ", "http://box:12/v1"),
-            ("http://box", "http://box:80/v1"),
-            ("https://box/models/", "https://box:443/models/v1"),
+            ("http://box", "http://box/v1"),
+            ("http://0.0.0.0:12", "http://127.0.0.1:12/v1"),
+            ("https://box/models/", "https://box/models/v1"),
             ("::1", "http://[::1]:11434/v1"),
             ("[::1]:12", "http://[::1]:12/v1"),
         ] {
