@@ -34,13 +34,6 @@ fn closes(line: &str, fence: &str) -> bool {
     line.starts_with(fence) && line.trim_start_matches(&fence[..1]).is_empty()
 }
 
-/// The text of an answer without the fence that models like to put around JSON.
-pub(crate) fn unfenced(answer: &str) -> &str {
-    let answer = answer.trim();
-    let Some(inside) = answer.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return answer };
-    inside.split_once('\n').map_or(inside, |(_, body)| body).trim()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{ApiName, BackendOptions, Endpoint};
 use crate::backend::price::Prices;
-use crate::backend::{Backend, Backends, provider};
+use crate::backend::{Backend, Backends};
 use crate::policy::Policy;
 use crate::wire_api::Request;
 
@@ -64,9 +64,7 @@ impl Reply for Model {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let permission = Policy::load(context)?.permission();
-    let endpoints = Endpoints::load(context, args.backend.as_deref())?.probing(permission().is_ok());
-    let meant = endpoints.selected()?;
+    let meant = Endpoints::load(context, args.backend.as_deref())?.selected()?;
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
@@ -118,23 +116,18 @@ fn backend(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Ar
 /// The longest time to wait for a server.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest time to wait for a server on this machine.
-const NEAR: Duration = Duration::from_millis(500);
-
 /// The longest time to wait for a program, which may load a model first.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    let policy = Policy::load(context);
-    let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(context, None) {
-        Ok(endpoints) => checks.extend(check_endpoints(&endpoints.probing(may_probe), may_probe, context)),
+        Ok(endpoints) => checks.extend(check_endpoints(&endpoints, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
-    if let Err(e) = &policy {
-        checks.push(failing("policy", Status::Fail, e, "correct the file"));
+    if let Err(e) = Policy::load(context) {
+        checks.push(failing("policy", Status::Fail, &e, "correct the file"));
     }
     let file = context.home.path("config/prices.toml");
     checks.push(match Prices::load(&file) {
@@ -150,53 +143,40 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
-/// Checks the default endpoint, the other configured endpoints, and servers on this machine.
-fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
-    let mut checks = Vec::new();
+/// Checks the default endpoint and the other configured endpoints.
+fn check_endpoints(endpoints: &Endpoints, context: &Context) -> Vec<Check> {
     let meant = endpoints.default_for(None);
-    match &meant {
-        Ok(endpoint) if endpoint.api == ApiName::Program => checks.push(check_program(endpoint, context)),
-        Ok(endpoint) => {
-            checks.extend(check_server(endpoint, context).map(|found| {
-                found.unwrap_or_else(|e| failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`"))
-            }));
-            checks.push(Check::pass("backend", &endpoint.name));
-        }
-        Err(e) => checks.push(failing("backend", Status::Warn, e, "choose with --backend")),
-    }
-    let is_meant = |name: &str| meant.as_ref().is_ok_and(|meant| meant.name == name);
-    let others = endpoints.configured();
-    for endpoint in others.iter().filter(|endpoint| !is_meant(&endpoint.name)) {
-        let found = check_server(endpoint, context).unwrap_or_else(|| Ok(Check::pass("endpoint", &endpoint.name)));
-        let found =
-            found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
-        checks.push(Check { check: "endpoint".to_owned(), ..found });
-    }
-    let found = if may_probe { provider::running_servers(NEAR) } else { Vec::new() };
-    for local in found.iter().filter(|local| !is_meant(local.name)) {
-        let how = local.model().map(|model| format!("`cp-llm -m {model} TEXT`"));
-        let how = how.unwrap_or_else(|| "it has no model yet".to_owned());
-        checks.push(Check::pass("local", format!("{} answers at {}: {how}", local.name, local.base)));
-    }
+    let mut checks = vec![match &meant {
+        Ok(endpoint) => checked("backend", Status::Fail, answers(endpoint, context)),
+        Err(e) => failing("backend", Status::Warn, e, "choose with --backend"),
+    }];
+    let others = endpoints.configured().into_iter();
+    let others = others.filter(|endpoint| meant.as_ref().map_or(true, |meant| meant.name != endpoint.name));
+    checks.extend(others.map(|endpoint| checked("endpoint", Status::Warn, lists(&endpoint, context))));
     checks
 }
 
-/// Checks a backend that is a program by sending it a short prompt.
-fn check_program(endpoint: &Endpoint, context: &Context) -> Check {
-    let request = Request { messages: vec![Turn::text("user", "Say: ok")], ..Request::default() };
-    let asked = backend(endpoint, PROGRAM_LIMIT, context)
-        .and_then(|backend| backend.exchange(&request, &[], &mut |_, _| Ok(())).outcome);
-    match asked {
-        Ok(_) => Check::pass("backend", format!("{} answered a prompt", endpoint.program())),
-        Err(e) => failing("backend", Status::Fail, &e, "see WRITING A BACKEND in cp-authors(7)"),
+/// Asks a program for an answer to a short prompt, because it has no list of models.
+fn answers(endpoint: &Endpoint, context: &Context) -> Result<String> {
+    if endpoint.api != ApiName::Program {
+        return lists(endpoint, context);
     }
+    let request = Request { messages: vec![Turn::text("user", "Say: ok")], ..Request::default() };
+    backend(endpoint, PROGRAM_LIMIT, context)?.exchange(&request, &[], &mut |_, _| Ok(())).outcome?;
+    Ok(format!("{} answered a prompt", endpoint.program()))
 }
 
-/// Checks that the server accepts the key, by listing its models. `None` if it has no such list.
-fn check_server(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
-    let said = |models: Vec<String>| format!("{} has {} models for this key", endpoint.name, models.len());
-    let models = of_endpoint(endpoint, LIMIT, context).transpose()?;
-    Some(models.map(|models| Check::pass("upstream", said(models))))
+/// Lists the models of a server, which it does only for a valid key.
+fn lists(endpoint: &Endpoint, context: &Context) -> Result<String> {
+    Ok(match of_endpoint(endpoint, LIMIT, context)? {
+        Some(models) => format!("{} has {} models for this key", endpoint.name, models.len()),
+        None => endpoint.name.clone(),
+    })
+}
+
+fn checked(name: &'static str, status: Status, found: Result<String>) -> Check {
+    let hint = "correct [endpoints] in config/cp.toml, or see WRITING A BACKEND in cp-authors(7)";
+    found.map_or_else(|e| failing(name, status, &e, hint), |message| Check::pass(name, message))
 }
 
 fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {

@@ -96,7 +96,7 @@ fn models_are_sorted() {
         assert_eq!(ran.only()["data"]["items"], json!([{"id":"a"},{"id":"b"}]));
         assert!(server.requests()[0].head.starts_with(path), "{}", server.requests()[0].head);
         let checks = Llm::asking(backend, &server).run(&["doctor"]).only()["data"]["checks"].clone();
-        let upstream = checks.as_array().unwrap().iter().find(|check| check["check"] == "upstream").unwrap().clone();
+        let upstream = checks.as_array().unwrap().iter().find(|check| check["check"] == "backend").unwrap().clone();
         assert_eq!(
             (&upstream["status"], upstream["message"].as_str().unwrap().contains("3 models")),
             (&json!("pass"), true),

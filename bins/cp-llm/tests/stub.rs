@@ -57,7 +57,7 @@ fn stub_script_plays_text_calls_usage_and_errors() {
     let lines = [
         json!({"content":"one","usage":{"input_tokens":5,"output_tokens":6}}),
         json!({"tool_calls":[{"name":"f","input":{"x":1}}]}),
-        json!({"error":{"code":"E_RATE_LIMITED","message":"slow","retry_after_ms":99_999_999}}),
+        json!({"error":{"code":"E_RATE_LIMITED","message":"slow","details":{"retry_after_ms":99_999_999}}}),
     ];
     std::fs::write(&script, lines.map(|line| format!("{line}\n")).concat()).unwrap();
     let ran =

@@ -94,29 +94,3 @@ fn line_that_resumes_table_has_its_file() {
     let line = error["details"]["hint"].to_string() + &error["details"]["resume"].to_string();
     assert!(line.contains(&format!("<{}", file.display())), "{line}");
 }
-
-#[test]
-fn dry_run_of_rows_has_tokens_and_cost() {
-    let (llm, server) = echoing();
-    llm.home.write("config/prices.toml", "[m]\ninput = 1.0\noutput = 10.0\n");
-    let estimate = |model: &str, words: &[&str]| {
-        let words = [&["-m", model, "--lines", "--dry-run"], words].concat();
-        let ran = llm.feed(&words, "one\ntwo\n");
-        (ran.closing()["data"]["estimate"].clone(), ran)
-    };
-    let (sum, ran) = estimate("m", &["--max-tokens", "100"]);
-    let records = ran.records();
-    let bodies = records.iter().filter(|r| r["type"] == "item").map(|r| r["data"]["request"].to_string().len() / 4);
-    let tokens: usize = bodies.sum();
-    assert!((sum["input_tokens"].as_u64().unwrap()).abs_diff(tokens as u64) <= 2, "{sum} {tokens}");
-    let dollars = sum["input_tokens"].as_f64().unwrap() / 1e6;
-    assert_eq!((&sum["requests"], &sum["max_output_tokens"]), (&2.into(), &200.into()));
-    assert!((sum["input_usd"].as_f64().unwrap() - dollars).abs() < 1e-9, "{sum}");
-    assert!((sum["max_usd"].as_f64().unwrap() - dollars - 0.002).abs() < 1e-9, "{sum}");
-    assert!(ran.stderr.contains("2 requests"), "{ran:?}");
-    let (unlimited, _) = estimate("m", &[]);
-    assert_eq!((&unlimited["max_output_tokens"], &unlimited["max_usd"]), (&Value::Null, &Value::Null));
-    let (unpriced, _) = estimate("other", &["--max-tokens", "1"]);
-    assert_eq!(unpriced["input_usd"], Value::Null);
-    assert_eq!(server.requests().len(), 0);
-}

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cp_common::home::config::{Config, Origin, Value};
 use cp_common::program::{CredentialSource, Credentials};
@@ -15,11 +14,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::endpoint::{ApiName, Endpoint, Table, Target};
-use super::provider::{self, LocalServer, PROVIDERS, Provider};
+use super::provider::{self, PROVIDERS, Provider};
 use super::server::header;
-
-/// The time limit for finding servers on this machine when an error is reported.
-const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
 /// All endpoints, and the aliases of models.
 pub(crate) struct Endpoints {
@@ -30,8 +26,6 @@ pub(crate) struct Endpoints {
     named: Option<Value>,
     /// The default model, from a setting.
     model: Option<Value>,
-    /// True if an error may suggest servers on this machine that answer.
-    may_probe: bool,
 }
 
 impl Endpoints {
@@ -47,7 +41,6 @@ impl Endpoints {
             aliases,
             named: config.get("backend", flag),
             model: config.get("model", None),
-            may_probe: false,
         })
     }
 
@@ -57,11 +50,6 @@ impl Endpoints {
             self.named = Some(Value { text: name()?, origin: Origin::Default });
         }
         Ok(self)
-    }
-
-    /// Permits a probe for servers on this machine if no endpoint is configured.
-    pub(crate) fn probing(self, may_probe: bool) -> Self {
-        Self { may_probe, ..self }
     }
 
     /// The endpoints that `config/cp.toml`, the environment or a stored key configures.
@@ -113,7 +101,7 @@ impl Endpoints {
         }
         let providers: Vec<_> = configured.iter().filter(|endpoint| of_row(endpoint).is_some()).collect();
         match if providers.is_empty() { configured.iter().collect() } else { providers }.as_slice() {
-            [] => Err(self.no_backend_error(model)),
+            [] => Err(no_backend_error(model)),
             [only] => Ok(Arc::clone(only)),
             several => {
                 let names: Vec<&str> = several.iter().map(|endpoint| endpoint.name.as_str()).collect();
@@ -122,25 +110,6 @@ impl Endpoints {
                     .fatal())
             }
         }
-    }
-
-    /// The error if no endpoint is configured. New users see it first, so it begins with the line to type, and suggests
-    /// servers on this machine that answer.
-    fn no_backend_error(&self, model: Option<&str>) -> Error {
-        let found = if self.may_probe { provider::running_servers(PROBE_LIMIT) } else { Vec::new() };
-        let models: Vec<String> = found.iter().filter_map(LocalServer::model).collect();
-        let provider = PROVIDERS.iter().find(|row| model.is_some_and(|model| row.has_model(model)));
-        let store = format!("cp-ask keys set {}", provider.map_or("openai", |row| &row.name));
-        let hint = match (models.is_empty(), found.first()) {
-            (false, _) => format!("give -m {} for the model that runs here, or {store}", models.join(" or -m ")),
-            (true, Some(found)) => format!("{} answers but has no model: load one, or {store}", found.name),
-            (true, None) => store,
-        };
-        let here = if found.is_empty() { "; here: `ollama serve`, `ollama pull MODEL`, -m ollama/MODEL" } else { "" };
-        let others = format!("or anthropic, gemini, openai, or a variable such as ANTHROPIC_API_KEY{here}");
-        Error::config("no backend is configured")
-            .hint(format!("{hint}\n{others}; offline: cp-ask --backend stub hi"))
-            .fatal()
     }
 
     /// Resolves a model: an alias, `ENDPOINT/MODEL`, or a model of the default endpoint.
@@ -179,6 +148,17 @@ impl Endpoints {
             Ok(target)
         }
     }
+}
+
+/// The error if no endpoint is configured. New users see it first, so it begins with the line to type.
+fn no_backend_error(model: Option<&str>) -> Error {
+    let provider = PROVIDERS.iter().find(|row| model.is_some_and(|model| row.has_model(model)));
+    let store = format!("cp-ask keys set {}", provider.map_or("openai", |row| &row.name));
+    let others = "or anthropic, gemini, openai, or a variable such as ANTHROPIC_API_KEY";
+    let here = "here: `ollama serve`, `ollama pull MODEL`, -m ollama/MODEL";
+    Error::config("no backend is configured")
+        .hint(format!("{store}\n{others}; {here}; offline: cp-ask --backend stub hi"))
+        .fatal()
 }
 
 fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {

@@ -7,7 +7,7 @@ pub(crate) mod choice;
 pub(crate) mod endpoint;
 pub(crate) mod price;
 mod program;
-pub(crate) mod provider;
+mod provider;
 mod secret;
 pub(crate) mod server;
 mod stream;
@@ -22,7 +22,7 @@ use cp_common::{Error, Result};
 
 use self::endpoint::{BackendOptions, Endpoint};
 use self::server::Server;
-use crate::wire_api::{Answer, Lowered, OnText, Request};
+use crate::wire_api::{Answer, OnText, Request};
 
 /// Answers requests. All threads share it.
 pub(crate) trait Backend: Send + Sync {
@@ -38,14 +38,6 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// Encodes a request, exactly as it is sent and recorded.
     fn body(&self, request: &Request) -> Result<Vec<u8>>;
-    /// Counts the blocks of a request that cannot be sent as they came.
-    fn lowered(&self, _request: &Request) -> Result<Lowered> {
-        Ok(Lowered::new())
-    }
-    /// The URL and headers of a request; `None` without a server.
-    fn destination(&self, _request: &Request) -> Option<Destination> {
-        None
-    }
     /// Sends a request with this encoded body, and passes on text of the answer as it arrives.
     fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange;
     /// Its server, if it has one.
@@ -57,9 +49,6 @@ pub(crate) trait Backend: Send + Sync {
         None
     }
 }
-
-/// The URL and the headers of a request, without the key.
-pub(crate) type Destination = (String, Vec<(String, String)>);
 
 /// The outcome of one request, and facts about it for the ledger.
 pub(crate) struct Exchange {

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
-use std::time::Duration;
 
-use cp_http::client::{address, is_loopback};
 use serde::Deserialize;
 
-use super::endpoint::{ApiName, BackendOptions, Endpoint, Table};
+use super::endpoint::{ApiName, Endpoint, Table};
 use super::secret;
 use crate::variable;
 
@@ -22,8 +20,6 @@ pub(super) struct Provider {
     base_env: Option<String>,
     #[serde(default)]
     pub only_by_name: bool,
-    #[serde(default)]
-    is_local: bool,
     #[serde(default)]
     models: Vec<String>,
     default_model: Option<String>,
@@ -79,69 +75,23 @@ impl Provider {
     }
 }
 
-/// The base URL for a value of `OLLAMA_HOST`: the scheme, the host and the port are optional, as for Ollama.
-fn ollama(host: &str) -> String {
-    let host = host.trim().trim_matches(['"', '\'']).trim_end_matches('/');
-    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
-    let usual = match (host.contains("://"), scheme) {
-        (false, _) => "11434",
-        (true, "https") => "443",
-        _ => "80",
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let is_bare = authority.parse::<Ipv6Addr>().is_ok();
-    let authority = if is_bare { format!("[{authority}]") } else { authority.to_owned() };
+/// The base URL for a value of `OLLAMA_HOST`: a URL, or a host and a port, of which each is optional, as for Ollama.
+fn ollama(given: &str) -> String {
+    // A server that listens on all addresses is asked on loopback.
+    let given = given.trim().trim_matches(['"', '\'']).trim_end_matches('/');
+    if given.contains("://") {
+        return format!("{}/v1", given.replacen("://0.0.0.0", "://127.0.0.1", 1));
+    }
+    let is_bare = given.parse::<Ipv6Addr>().is_ok();
+    let authority = if is_bare { format!("[{given}]") } else { given.to_owned() };
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let parts = authority.rsplit_once(':').filter(|(_, port)| is_port(port));
-    let (name, port) = parts.unwrap_or((&authority, usual));
-    // A server that listens on all addresses is asked on loopback.
-    let name = match name {
-        "" | "0.0.0.0" => "127.0.0.1",
-        "[::]" => "[::1]",
-        name => name,
+    let (name, port) = match parts.unwrap_or((&authority, "11434")) {
+        ("" | "0.0.0.0", port) => ("127.0.0.1", port),
+        ("[::]", port) => ("[::1]", port),
+        parts => parts,
     };
-    format!("{scheme}://{name}:{port}{path}/v1")
-}
-
-/// A server on this machine that answers.
-pub(crate) struct LocalServer {
-    /// The name of its endpoint.
-    pub name: &'static str,
-    /// Its base URL.
-    pub base: String,
-    /// Its models.
-    pub models: Vec<String>,
-}
-
-impl LocalServer {
-    /// The first model whose name needs no quotes in a shell, as `-m` takes it.
-    pub(crate) fn model(&self) -> Option<String> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
-        let model = self.models.iter().find(|model| !model.is_empty() && model.chars().all(is_plain))?;
-        Some(format!("{}/{model}", self.name))
-    }
-}
-
-/// The servers on this machine that answer within the limit, each with its models. A port without a listener fails at
-/// once.
-pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
-    std::thread::scope(|scope| {
-        let local = PROVIDERS.iter().filter(|provider| provider.is_local);
-        let probes: Vec<_> = local.map(|provider| scope.spawn(move || probe(provider, limit))).collect();
-        probes.into_iter().filter_map(|probe| probe.join().ok()?).collect()
-    })
-}
-
-fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
-    let endpoint = provider.endpoint();
-    let base = endpoint.base().filter(|base| is_of_this_machine(base))?.to_owned();
-    let models = endpoint.backend(&BackendOptions::new(limit, || Ok("allow"))).ok()?.models()?.ok()?;
-    Some(LocalServer { name: &provider.name, base, models })
-}
-
-/// True if a base URL has a loopback address. Other hosts are asked only if the user names them.
-fn is_of_this_machine(base: &str) -> bool {
-    address(base).is_ok_and(|uri| uri.host().is_some_and(is_loopback))
+    format!("http://{name}:{port}/v1")
 }
 
 #[cfg(test)]
@@ -165,22 +115,13 @@ mod tests {
             (":9000", "http://127.0.0.1:9000/v1"),
             ("box", "http://box:11434/v1"),
             (" \"box:12\" ", "http://box:12/v1"),
-            ("http://box", "http://box:80/v1"),
-            ("https://box/models/", "https://box:443/models/v1"),
+            ("http://box", "http://box/v1"),
+            ("http://0.0.0.0:12", "http://127.0.0.1:12/v1"),
+            ("https://box/models/", "https://box/models/v1"),
             ("::1", "http://[::1]:11434/v1"),
             ("[::1]:12", "http://[::1]:12/v1"),
         ] {
             assert_eq!(ollama(host), base, "{host}");
-        }
-    }
-
-    #[test]
-    fn only_loopback_is_local() {
-        for host in ["", "0.0.0.0", "::", "localhost:1", "[::1]:12", "127.1.2.3"] {
-            assert!(is_of_this_machine(&ollama(host)), "{host}");
-        }
-        for host in ["box", "192.168.1.2", "127.0.0.1.example.com", "https://localhost.example.com", "[fe80::1]:12"] {
-            assert!(!is_of_this_machine(&ollama(host)), "{host}");
         }
     }
 }

@@ -12,7 +12,7 @@ use ureq::http::{HeaderName, HeaderValue};
 
 use super::secret::{Secret, StreamRedactor};
 use super::stream::{Stream, cut_short, with_partial};
-use super::{Backend, Destination, Exchange};
+use super::{Backend, Exchange};
 use crate::wire_api::openai::without_stream_options;
 use crate::wire_api::{
     Answer, Lowered, OnText, Payload, Request, UpstreamError, WireApi, bad_answer, finish, lowered, parsed, shortened,
@@ -45,20 +45,6 @@ impl Backend for Server {
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
         self.api.body(request, &self.origin())
-    }
-
-    fn lowered(&self, request: &Request) -> Result<Lowered> {
-        lowered(request, &self.origin())
-    }
-
-    fn destination(&self, request: &Request) -> Option<Destination> {
-        let mut headers = self.headers(request, None);
-        for (name, value) in &mut headers {
-            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
-                "[REDACTED]".clone_into(value);
-            }
-        }
-        Some((self.url(request), headers))
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
@@ -160,6 +146,22 @@ fn json_of(reply: Reply<'_>) -> Result<Value> {
 }
 
 impl Server {
+    /// Counts the blocks of a request that cannot be sent as they came.
+    pub(crate) fn lowered(&self, request: &Request) -> Result<Lowered> {
+        lowered(request, &self.origin())
+    }
+
+    /// The URL and the headers of a request, without secrets.
+    pub(crate) fn destination(&self, request: &Request) -> (String, Vec<(String, String)>) {
+        let mut headers = self.headers(request, None);
+        for (name, value) in &mut headers {
+            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
+                "[REDACTED]".clone_into(value);
+            }
+        }
+        (self.url(request), headers)
+    }
+
     /// The origin that is noted in the blocks of its answers.
     fn origin(&self) -> Origin {
         Origin { endpoint: self.base.clone(), dialect: self.name.to_owned() }

@@ -8,6 +8,7 @@ use cp_common::context::given::{self, text_of};
 use cp_common::wire::{ToolCall, Usage};
 use cp_common::{Code, Error, Result, keys};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Backend, Exchange};
@@ -33,7 +34,8 @@ struct Line {
     usage: Option<Usage>,
     #[serde(default)]
     delay_ms: u64,
-    error: Option<ScriptedError>,
+    /// An error, as records have it.
+    error: Option<Value>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -43,16 +45,6 @@ struct ScriptedCall {
     name: String,
     #[serde(default)]
     input: Option<Box<RawValue>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ScriptedError {
-    code: String,
-    #[serde(default)]
-    message: String,
-    #[serde(default)]
-    retry_after_ms: Option<u64>,
 }
 
 impl Backend for Stub {
@@ -92,20 +84,15 @@ impl Backend for Stub {
 impl Stub {
     /// A stub that plays a script, and numbers its answers after the end of the script.
     pub(crate) fn with_script(file: &Path) -> Result<Self> {
-        let text = given::bytes(file, 64 << 20).map_err(|e| {
-            if e.code() == Code::Interrupted {
-                return e;
-            }
-            let error = Error::config(format!("the stub's script cannot be read: {}", e.message()));
-            error.with("file", file.display().to_string()).fatal()
-        })?;
+        let text = given::bytes(file, 64 << 20).map_err(Error::fatal)?;
         let text = text_of(&text)?;
         let mut script = Vec::new();
         for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let line: Line = serde_json::from_str(line)
                 .map_err(|e| Error::config(e.to_string()).at_line(n as u64 + 1).in_file(file).fatal())?;
-            if let Some(error) = line.error.as_ref().filter(|error| Code::from_name(&error.code).is_none()) {
-                let unknown = format!("`{}` is not an error code", error.code);
+            let is_known = |error: &Value| error["code"].as_str().is_some_and(|code| Code::from_name(code).is_some());
+            if let Some(error) = line.error.as_ref().filter(|error| !is_known(error)) {
+                let unknown = format!("{} is not an error code", error["code"]);
                 return Err(Error::config(unknown).at_line(n as u64 + 1).in_file(file).fatal());
             }
             script.push(line);
@@ -144,15 +131,9 @@ impl Stub {
     }
 }
 
-fn scripted_error(error: &ScriptedError) -> Error {
-    let code = Code::from_name(&error.code).unwrap_or(Code::Unknown);
-    let message = if error.message.is_empty() { "scripted failure" } else { &error.message };
-    let built = Error::new(code, message).with("origin", "upstream");
-    let built = match error.retry_after_ms {
-        Some(ms) => built.with("retry_after_ms", ms),
-        None => built,
-    };
-    if matches!(code, Code::Auth | Code::Forbidden | Code::Config) { built.fatal() } else { built }
+fn scripted_error(error: &Value) -> Error {
+    let error = Error::from_value(error).with("origin", "upstream");
+    if matches!(error.code(), Code::Auth | Code::Forbidden | Code::Config) { error.fatal() } else { error }
 }
 
 /// Counts a word as a token, which is enough to try out a budget.

@@ -211,7 +211,7 @@ impl Engine {
         let Some(budget) = &self.budget else { return Ok((slot, None)) };
         // Without a limit of its tokens a request costs as much as the average answer.
         let average = budget.average().filter(|_| work.request.most_tokens().is_none());
-        let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of).amount());
+        let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of));
         let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
         Ok((slot, Some(ticket)))
     }

@@ -94,9 +94,10 @@ impl Engine {
 
     /// Counts the blocks of a request that cannot be sent as they came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
-        let found = self.ready(work)?.backend.lowered(&work.request)?;
+        let backend = self.ready(work)?.backend;
+        let found = backend.server().map(|server| server.lowered(&work.request)).transpose()?;
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, count) in found {
+        for (kind, count) in found.into_iter().flatten() {
             *lowered.entry(kind).or_default() += count;
         }
         Ok(())
@@ -209,47 +210,17 @@ impl Engine {
     }
 }
 
-/// The estimate of requests.
-#[derive(Clone, Copy)]
-pub(crate) struct Estimate {
-    pub requests: u64,
-    pub input_tokens: u64,
-    /// The limit of the answers; `None` if a request has none.
-    pub output_tokens: Option<u64>,
-    /// The cost of the input; `None` if a model has no price.
-    pub input_usd: Option<f64>,
-    /// The cost with the longest answers.
-    pub most_usd: Option<f64>,
-}
-
-impl Estimate {
-    /// The most that the requests may use, as far as it is known.
-    fn amount(&self) -> Amount {
-        let tokens = self.input_tokens.saturating_add(self.output_tokens.unwrap_or(0));
-        Amount { usd: self.most_usd.or(self.input_usd).unwrap_or(0.0), tokens }
-    }
-}
-
 impl Engine {
-    /// Estimates a request: a token for four bytes, and the tokens that it may write.
-    fn estimate(&self, backend: &dyn Backend, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Estimate {
-        let price = self.price(None, &work.target);
-        let cost =
-            |usage: &Usage| if self.is_free(backend) { Some(0.0) } else { price.map(|price| cost(&price, usage)) };
-        let input = Usage { input_tokens: estimated_tokens(bytes) as u64, ..Usage::default() };
-        let output_tokens = work.request.most_tokens();
-        Estimate {
-            requests: 1,
-            input_tokens: input.input_tokens,
-            output_tokens,
-            input_usd: cost(&input),
-            most_usd: output_tokens.and_then(|output_tokens| cost(&Usage { output_tokens, ..input })),
-        }
-    }
-
-    /// Estimates the tokens and the cost of a request.
-    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
-        Ok(self.estimate(self.ready(work)?.backend.as_ref(), work, self.body(work)?.len(), Price::of))
+    /// Estimates the most that a request may use, as far as it is known: a token for four bytes, and the tokens that it
+    /// may write.
+    fn estimate(&self, backend: &dyn Backend, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Amount {
+        let usage = Usage {
+            input_tokens: estimated_tokens(bytes) as u64,
+            output_tokens: work.request.most_tokens().unwrap_or(0),
+            ..Usage::default()
+        };
+        let price = self.price(None, &work.target).filter(|_| !self.is_free(backend));
+        Amount::of(&Usage { cost_usd: price.map(|price| cost(&price, &usage)), ..usage })
     }
 }
 
@@ -264,7 +235,7 @@ impl Engine {
             let message = "a budget needs --max-tokens: a batch cannot be stopped once it is submitted";
             return Err(Error::usage(message).fatal());
         }
-        budget.count(self.estimate(backend.as_ref(), work, bytes, Price::of_batch).amount())
+        budget.count(self.estimate(backend.as_ref(), work, bytes, Price::of_batch))
     }
 
     /// Records a request that is about to be submitted.

@@ -59,7 +59,9 @@ impl AnswerSchema {
 
     /// Returns the JSON in an answer, in its own bytes, if it matches.
     pub(super) fn parsed(&self, answer: &str) -> Result<Box<RawValue>, Mismatch> {
-        let text = code_block::unfenced(answer);
+        // Models like to put a fence around JSON.
+        let block = code_block::first_block(answer);
+        let text = block.as_ref().map_or(answer, |block| &block.text).trim();
         let not_json = |e: serde_json::Error| Mismatch { path: String::new(), reason: format!("not valid JSON: {e}") };
         let value: Value = serde_json::from_str(text).map_err(not_json)?;
         match self.compiled.faults(&value, 1).pop() {

@@ -25,7 +25,7 @@ use self::provider::Client;
 use self::state::{Batch, BatchJob, Row, State, line_of};
 use crate::backend::endpoint::Target;
 use crate::pause;
-use crate::send::{RequestArgs, RequestBuilder};
+use crate::send::{Direct, RequestArgs, RequestBuilder};
 use crate::wire_api::Request;
 
 /// The entries of these verbs in `reference`.
@@ -80,8 +80,9 @@ struct SubmitArgs {
 }
 
 fn submit(SubmitArgs { request: args }: &SubmitArgs, context: &mut Context) -> Result<()> {
-    let source = args.source(None)?;
-    let (engine, mut requests) = args.prepared(None, context)?;
+    let direct = Direct::default();
+    let source = args.source(&direct)?;
+    let (engine, mut requests) = args.prepared(&direct, context)?;
     requests.table = args.table()?;
     let client = Client::of(engine, requests.endpoint()?)?;
     let mut submit = Submit { args, client: &client, requests, encoded: Vec::new(), rows: Vec::new() };

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::context::options::{InputKind, StreamOptions};
+use cp_common::context::options::StreamOptions;
 use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::earlier;
@@ -25,14 +25,13 @@ use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
 use self::batch::{Batch, Completed};
-use self::options::Direct;
-pub(crate) use self::options::{Args, RequestArgs};
+pub(crate) use self::options::{Args, Direct, RequestArgs};
 use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
 use crate::code_block;
 use crate::engine::budget::Budget;
-use crate::engine::{Engine, Estimate, Listener, Work};
+use crate::engine::{Engine, Listener, Work};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -57,8 +56,8 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { request, direct } = args;
-    let source = request.source(Some(direct))?;
-    let (engine, mut requests) = request.prepared(Some(direct), context)?;
+    let source = request.source(direct)?;
+    let (engine, mut requests) = request.prepared(direct, context)?;
     requests.table = request.table()?;
     let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
     if let Some(recording) = &direct.store.replay {
@@ -77,7 +76,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         batch,
         display: ReasoningDisplay::new(request.reasoning),
         writer,
-        estimate: None,
     };
     // No other process may resume this output while it is written.
     if source == Source::Input && direct.resume.is_none() {
@@ -106,8 +104,6 @@ struct Send<'a> {
     display: ReasoningDisplay,
     /// The writer of the answers, if they become a table.
     writer: Option<Writer>,
-    /// The sum of a dry run.
-    estimate: Option<Estimate>,
 }
 
 impl Send<'_> {
@@ -280,10 +276,7 @@ impl Filter for Send<'_> {
         if self.batch.is_none() || matches!(body, Body::Text(_)) {
             let work = self.checked(work, context)?;
             if self.direct.dry_run {
-                let request = DryRun::of(&self.engine, &work)?;
-                let estimate = self.engine.estimate_request(&work)?;
-                self.estimate = Some(request::sum(self.estimate.take(), estimate));
-                return context.out.record(Kind::Item, &request);
+                return context.out.record(Kind::Item, &DryRun::of(&self.engine, &work)?);
             }
             return self.ask(work, context);
         }
@@ -306,10 +299,6 @@ impl Filter for Send<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         while self.wait(context)? {}
         self.engine.report_lowered(context);
-        let is_rows = self.request.stream_options().kind() == Some(InputKind::Rows);
-        if let Some(estimate) = self.estimate.as_ref().filter(|_| is_rows) {
-            request::report(estimate, context);
-        }
         Ok(())
     }
 }

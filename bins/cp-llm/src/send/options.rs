@@ -99,8 +99,8 @@ pub(crate) struct RequestArgs {
 /// The heading of options for streams.
 const MANY: &str = "Many prompts";
 
-/// The options of requests that are answered now.
-#[derive(clap::Args)]
+/// The options of requests that are answered now. The requests of a batch have none of them.
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Direct {
     /// Print the text as it comes, unless --jobs is above 1
@@ -135,7 +135,7 @@ pub(crate) struct Direct {
 }
 
 /// The options of recordings.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Recordings and cache")]
 pub(crate) struct Store {
     /// Add each answer to a recording
@@ -151,20 +151,20 @@ pub(crate) struct Store {
 }
 
 impl RequestArgs {
-    /// Makes the engine and the builder of its requests. Without direct options they are answered in a batch.
-    pub(crate) fn prepared(&self, direct: Option<&Direct>, context: &Context) -> Result<(Engine, RequestBuilder)> {
-        let recordings = direct.map(|direct| direct.recordings(context)).transpose()?.flatten();
+    /// Makes the engine and the builder of its requests.
+    pub(crate) fn prepared(&self, direct: &Direct, context: &Context) -> Result<(Engine, RequestBuilder)> {
+        let recordings = direct.recordings(context)?;
         let is_replayed = recordings.as_ref().is_some_and(Recordings::is_replayed);
         // A replay and a dry run need no key.
-        let sends = !is_replayed && !direct.is_some_and(|direct| direct.dry_run);
-        let jobs = direct.map_or(1, |direct| direct.jobs.into());
-        let streams = direct.is_some_and(|direct| self.streams(direct, context));
+        let sends = !is_replayed && !direct.dry_run;
+        let jobs = direct.jobs.max(1).into();
+        let streams = self.streams(direct, context);
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(context)?;
         let permission = policy.permission();
-        let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(sends && permission().is_ok());
+        let endpoints = Endpoints::load(context, self.backend.as_deref())?;
         // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
             Some(replay) if is_replayed => endpoints.or_default_name(|| replay.backend())?,
@@ -172,7 +172,7 @@ impl RequestArgs {
         };
         let model = self.model.as_deref().filter(|model| !model.is_empty());
         let model = model.map(|model| endpoints.target(model)).transpose()?;
-        let idle = direct.filter(|_| streams).map(|direct| duration_of("--idle-timeout", direct.idle_timeout));
+        let idle = streams.then(|| duration_of("--idle-timeout", direct.idle_timeout));
         let backends = Backends::new(BackendOptions {
             timeouts: Timeouts { total: duration_of("--timeout", self.timeout)?, idle: idle.transpose()? },
             connections: jobs,
@@ -201,9 +201,10 @@ impl RequestArgs {
             table: None,
             made: AtomicU64::new(0),
         };
-        let retries = direct.map_or(Ok(RetryPolicy::NONE), Direct::retries)?;
-        let file = direct.and_then(|direct| direct.budget_file.clone());
-        let limits = BudgetOptions { usd: self.budget_usd, tokens: self.budget_tokens, file };
+        let max_wait = Duration::from_secs_f64(direct.retry_max_wait);
+        let retries = RetryPolicy { retries: direct.retries, max_wait };
+        let limits =
+            BudgetOptions { usd: self.budget_usd, tokens: self.budget_tokens, file: direct.budget_file.clone() };
         let engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
@@ -217,10 +218,9 @@ impl RequestArgs {
     }
 
     /// The source of the input. Fails if two options read standard input.
-    pub(crate) fn source(&self, direct: Option<&Direct>) -> Result<Source> {
+    pub(crate) fn source(&self, direct: &Direct) -> Result<Source> {
         let source = self.table.source(&self.text)?;
-        let files = [&self.tools, &self.schema, &self.stub_script].into_iter();
-        let files = files.chain(direct.into_iter().flat_map(|direct| [&direct.store.replay, &direct.resume]));
+        let files = [&self.tools, &self.schema, &self.stub_script, &direct.store.replay, &direct.resume].into_iter();
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
         let named = files.flatten().map(|file| file.as_os_str()).chain(system);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
@@ -254,10 +254,6 @@ impl RequestArgs {
 }
 
 impl Direct {
-    fn retries(&self) -> Result<RetryPolicy> {
-        Ok(RetryPolicy { retries: self.retries, max_wait: duration_of("--retry-max-wait", self.retry_max_wait)? })
-    }
-
     /// Opens the recordings, if an option names them.
     fn recordings(&self, context: &Context) -> Result<Option<Recordings>> {
         if self.dry_run {
@@ -291,9 +287,10 @@ fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
         .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
 }
 
+/// The duration of an option whose seconds were parsed. A limit of 0 would end each request.
 fn duration_of(option: &str, given: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(given)
-        .ok()
-        .filter(|d| !d.is_zero() || option == "--retry-max-wait")
-        .ok_or_else(|| Error::usage(format!("{option} must be a number of seconds above 0, not {given}")))
+    if given > 0.0 {
+        return Ok(Duration::from_secs_f64(given));
+    }
+    Err(Error::usage(format!("{option} must be a number of seconds above 0")))
 }

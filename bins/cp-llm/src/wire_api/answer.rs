@@ -149,6 +149,13 @@ fn content(parts: &[Part]) -> Result<Content> {
     Ok(Content::Blocks(blocks))
 }
 
+impl PartContent {
+    /// A tool call with these arguments.
+    pub(super) fn call(id: String, name: &str, input: Box<RawValue>) -> Self {
+        Self::Call(ToolCall { id, name: name.to_owned(), input, ..ToolCall::default() })
+    }
+}
+
 impl Part {
     fn into_call(self) -> Option<ToolCall> {
         if let PartContent::Call(call) = self.content { Some(call) } else { None }

@@ -1,7 +1,7 @@
 //! Anthropic Messages. Blocks of our records have the same shape, so they are sent unchanged.
 
 use cp_common::Result;
-use cp_common::wire::{Origin, ToolCall, Turn, Usage};
+use cp_common::wire::{Origin, Turn, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -192,7 +192,7 @@ impl PartialBlock {
                 let id = text_of_member(&self.members, "id");
                 // The server would refuse arguments that are not an object.
                 let is_plain = has_only(&["type", "id", "name", "input"]) || !input.get().starts_with('{');
-                (PartContent::Call(ToolCall { id, name, input, ..ToolCall::default() }), is_plain)
+                (PartContent::call(id, &name, input), is_plain)
             }
             _ if kind.ends_with("_use") => (PartContent::ServerTool(name), false),
             _ if kind.ends_with("_result") => (PartContent::ServerTool(kind), false),

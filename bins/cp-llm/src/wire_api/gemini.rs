@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Block, Origin, ToolCall, Usage, raw, record};
+use cp_common::wire::{Block, Origin, Usage, raw, record};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -198,16 +198,11 @@ impl GeminiDecoder {
                 .hint("remove streamFunctionCallArguments from toolConfig"));
         }
         let content = if call.is_object() {
-            let name = text_of(call, "name").unwrap_or_default().to_owned();
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
             let input = exact(&piece.bytes, &format!("{pointer}/functionCall/args"));
             let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
-            PartContent::Call(ToolCall {
-                id: text_of(call, "id").map_or_else(fresh_id, str::to_owned),
-                name,
-                input,
-                ..ToolCall::default()
-            })
+            let id = text_of(call, "id").map_or_else(fresh_id, str::to_owned);
+            PartContent::call(id, text_of(call, "name").unwrap_or_default(), input)
         } else if let Some(text) = text_of(part, "text") {
             text_part(text, is_thought)
         } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))

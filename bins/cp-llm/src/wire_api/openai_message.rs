@@ -2,7 +2,7 @@
 //! reasoning, and Mistral's content is a list.
 
 use cp_common::Result;
-use cp_common::wire::{ToolCall, raw};
+use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
 use super::answer::{complete_arguments, fresh_id};
@@ -301,7 +301,7 @@ impl PartialToolCall {
             let function = with(json!({"name": self.name, "arguments": text}), self.more_of_function);
             with(json!({"id": self.id, "type": "function", "function": function}), self.more)
         });
-        let content = PartContent::Call(ToolCall { id: self.id, name: self.name, input, ..ToolCall::default() });
+        let content = PartContent::call(self.id, &self.name, input);
         Ok(Some(Part { content, raw: own.map(|own| raw(&own)).transpose()? }))
     }
 }

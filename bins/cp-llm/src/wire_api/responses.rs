@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Origin, ToolCall, ToolSpec, Turn, Usage, raw, record};
+use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -245,15 +245,10 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
             PartContent::Thinking(texts.collect::<Vec<_>>().join("\n\n"))
         }
         "function_call" => {
-            let name = text_of(item, "name").unwrap_or_default().to_owned();
             let text = text_of(item, "arguments").unwrap_or_default();
             let Some(input) = complete_arguments(text, at_limit) else { return Ok(None) };
-            PartContent::Call(ToolCall {
-                id: text_of(item, "call_id").unwrap_or_default().to_owned(),
-                name,
-                input,
-                ..ToolCall::default()
-            })
+            let id = text_of(item, "call_id").unwrap_or_default().to_owned();
+            PartContent::call(id, text_of(item, "name").unwrap_or_default(), input)
         }
         "image_generation_call" if item["result"].is_string() => {
             let format = text_of(item, "output_format").unwrap_or("png");
