@@ -1,14 +1,12 @@
 //! A server over HTTP behind the gate. Messages are sent in the order of the client; requests wait for their responses
 //! in parallel, each in its own thread.
 
-use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cp_common::Result;
 use cp_http::client::{Client, Timeouts};
-use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
 use cp_servers::Table;
 use serde_json::{Value, json};
@@ -50,7 +48,6 @@ impl Remote {
             is_quiet,
             post,
             session: Mutex::new(Session::default()),
-            under_way: Mutex::new(HashMap::new()),
         });
         let own = Arc::clone(&link);
         // Each active request has one of the slots.
@@ -63,23 +60,16 @@ impl Remote {
 impl Link {
     /// Sends a message: a request in a thread, and what others depend on at once. False if there can be no thread.
     fn dispatch(self: &Arc<Self>, message: Outgoing, slot: &SyncSender<()>, slots: &Arc<Mutex<Receiver<()>>>) -> bool {
-        let Some(id) = message.id.clone().filter(|_| message.method != "initialize") else {
-            self.settle(&message);
+        if message.id.is_none() || message.method == "initialize" {
+            self.exchange(&message);
             return true;
-        };
+        }
         let (link, slots) = (Arc::clone(self), Arc::clone(slots));
         let work = move || {
-            link.settle(&message);
-            locked(&link.under_way).remove(&id);
+            link.exchange(&message);
             let _ = locked(&slots).recv();
         };
         slot.send(()).is_ok() && spawn("request", work).is_ok()
-    }
-
-    fn settle(&self, message: &Outgoing) {
-        let stop = message.id.as_ref().and_then(|id| locked(&self.under_way).get(id).cloned());
-        stopped_by(&stop.unwrap_or_default());
-        self.exchange(message);
     }
 }
 
@@ -94,17 +84,11 @@ impl Server for Remote {
             let why = "a server over HTTP is reached with a handshake (initialize)";
             return self.link.refuse(&message, &Failure::new(METHOD_NOT_FOUND, why));
         }
-        locked(&self.link.under_way).extend(message.id.clone().map(|id| (id, Stop::default())));
         self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message, &self.link.name))
-    }
-
-    fn abandon(&mut self, id: &str) {
-        locked(&self.link.under_way).remove(id).iter().for_each(Stop::stop);
     }
 
     fn close(&mut self) -> Result<()> {
         self.outbox = None;
-        locked(&self.link.under_way).drain().for_each(|(_, stop)| stop.stop());
         if locked(&self.link.session).id.is_some() {
             // A server may not support this.
             let _ = self.link.client.within(FAREWELL).delete(&self.link.url, &self.link.headed());

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
+use cp_http::Stop;
 use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, request, result};
 use cp_redact::Redactor;
 use serde::Serialize;
@@ -42,6 +43,8 @@ pub(crate) struct Outgoing {
     pub(crate) id: Option<Id>,
     /// The method; empty in a response.
     pub(crate) method: String,
+    /// Ends the wait for the response, if the server waits for each on its own.
+    pub(crate) stop: Stop,
     /// Its line. It has only members that the gate has read, because a server could interpret others differently.
     pub(crate) line: String,
 }
@@ -50,7 +53,7 @@ impl Outgoing {
     /// A request, or a notification if there is no id.
     pub(super) fn request(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> Self {
         let line = request(id, method, params.as_ref()).unwrap_or_default();
-        Self { id: id.map(id_of), method: method.to_owned(), line }
+        Self { id: id.map(id_of), method: method.to_owned(), stop: Stop::default(), line }
     }
 
     /// A response.
@@ -59,7 +62,7 @@ impl Outgoing {
             Ok(value) => result(id, value),
             Err(error) => failure(id, error),
         };
-        Self { id: None, method: String::new(), line: line.unwrap_or_default() }
+        Self { id: None, method: String::new(), stop: Stop::default(), line: line.unwrap_or_default() }
     }
 }
 

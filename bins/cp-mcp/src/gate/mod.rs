@@ -17,6 +17,7 @@ use cp_common::keys::{hash, random};
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
+use cp_http::Stop;
 use cp_mcp_wire::{Failure, Greeting, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table, is_name};
@@ -65,9 +66,6 @@ pub(crate) trait Server {
 
     /// Sends a message, and does not wait until the server reads it.
     fn send(&mut self, message: Outgoing) -> Result<()>;
-
-    /// Ends the wait for the response to a request, if there is one.
-    fn abandon(&mut self, _id: &str) {}
 
     /// Ends its input, and stops it if it does not exit within its grace period.
     fn close(&mut self) -> Result<()>;
@@ -167,6 +165,8 @@ struct Request {
     is_own: bool,
     /// The call of a tool, which is on the ledger.
     call: Option<StartedCall>,
+    /// Ends the wait for its response.
+    stop: Stop,
 }
 
 impl Gate {
@@ -248,7 +248,7 @@ impl Gate {
             self.own_id += 1;
         }
         let (id, method) = (raw(&self.own_id)?, method.to_owned());
-        self.request(Request { id, method, end: None, is_own: true, call }, Some(params))?;
+        self.request(Request { id, method, end: None, is_own: true, call, stop: Stop::default() }, Some(params))?;
         loop {
             if let Some(answer) = self.answered.take() {
                 return answer;
@@ -276,7 +276,8 @@ impl Gate {
 
     /// Sends a request, and waits for its response. A call that is not sent has failed.
     fn request(&mut self, mut request: Request, params: Option<&RawValue>) -> Result<()> {
-        if let Err(error) = self.send(Outgoing::request(Some(&request.id), &request.method, params)) {
+        let message = Outgoing::request(Some(&request.id), &request.method, params);
+        if let Err(error) = self.send(Outgoing { stop: request.stop.clone(), ..message }) {
             return self.record_result(request.call.as_ref(), true, None).and(Err(error));
         }
         request.end = self.limit_of(&request.method).map(|limit| Instant::now() + limit);
@@ -331,8 +332,8 @@ impl Gate {
     fn time_out(&mut self) -> Result<()> {
         let now = Instant::now();
         let is_late = |_: &Id, request: &mut Request| request.end.is_some_and(|end| end <= now);
-        for (key, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
-            self.server.iter_mut().for_each(|server| server.abandon(&key));
+        for (_, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
+            request.stop.stop();
             // A handshake is never cancelled, and a server that has exited needs no notification.
             if request.method != "initialize" {
                 let cancelled = raw(&json!({ "requestId": request.id, "reason": "timed out" }))?;
