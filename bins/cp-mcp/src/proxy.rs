@@ -7,8 +7,9 @@ use cp_common::coprocess::{Child, Output};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
+use cp_servers::{Launcher, Sandbox, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::gate::{self, Outbox, Outgoing, Server};
 use crate::stdio::{Event, Post, spawn, without_mark};
@@ -53,7 +54,7 @@ pub(crate) struct Process {
     outbox: Option<Outbox>,
     spec: Spec,
     table: Table,
-    _home: Option<ScratchHome>,
+    _home: Option<TempDir>,
 }
 
 impl Process {
