@@ -5,11 +5,10 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-use cp_common::program::VERSION;
 use cp_common::wire::{Block, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_mcp_wire::{
-    CallResult, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, MODERN, Meta, Offer, OfferingServer, Party, Tool,
+    CallResult, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, MODERN, Meta, Offer, OfferingServer, Tool,
 };
 use cp_servers::{Spec, is_cp_mcp};
 use serde::Serialize;
@@ -17,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, Own, raw};
+use crate::gate::{Answer, Gate, Own, party, raw};
 use crate::proxy::Process;
 use crate::stdio::{Event, Post, WAITING};
 
@@ -27,9 +26,6 @@ const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"]
 const LARGEST: usize = 5 << 20;
 /// The schema of a tool without one.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
-fn party() -> Party {
-    Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
-}
 
 /// A server, which the first request starts, and the next one after its exit again.
 pub(super) struct Server {

@@ -10,10 +10,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
+use cp_common::program::VERSION;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
 use cp_http::Stop;
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, request, result};
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, Party, failure, request, result};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
@@ -64,6 +65,11 @@ impl Outgoing {
         };
         Self { id: None, method: String::new(), stop: Stop::default(), line: line.unwrap_or_default() }
     }
+}
+
+/// This program, as a client or a server.
+pub(crate) fn party() -> Party {
+    Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
 }
 
 /// The failure for an error.

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use self::calls::StartedCall;
 use self::message::Id;
-pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, raw};
+pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, party, raw};
 use self::tools::Listing;
 use crate::record::Journal;
 use crate::stdio::{self, Event, Post};
