@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, Own, party, raw};
+use crate::gate::{Answer, Gate, Own, close, party, raw};
 use crate::proxy::Process;
 use crate::stdio::{Event, Post, WAITING};
 
@@ -96,13 +96,13 @@ impl Server {
                     }
                 }
                 Err(error) if error.is_fatal() => return Err(error),
-                Err(_) => self.stop()?,
+                Err(_) => self.stop(),
             }
             self.is_modern = false;
         }
         match self.shake_hands(context) {
             Err(error) if !error.is_fatal() && error.code() != Code::Timeout => {
-                self.stop()?;
+                self.stop();
                 self.shake_hands(context)
             }
             other => other,
@@ -127,7 +127,7 @@ impl Server {
     fn start(&mut self) -> Result<()> {
         if self.gate.server.is_none() {
             let started = Process::start(&self.spec, &self.gate.table, &self.gate.launcher, self.post.clone())?;
-            self.gate.server = Some(Box::new(started));
+            self.gate.server = Some(started);
         }
         Ok(())
     }
@@ -191,11 +191,11 @@ impl Server {
     }
 
     /// Stops the server, whose last events are dropped.
-    pub(super) fn stop(&mut self) -> Result<()> {
-        let Some(mut server) = self.gate.server.take() else { return Ok(()) };
-        server.close()?;
-        while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
-        Ok(())
+    pub(super) fn stop(&mut self) {
+        if let Some(server) = self.gate.server.take() {
+            close(server);
+            while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
+        }
     }
 
     /// Parameters that have only the metadata. Servers refuse one that is null.

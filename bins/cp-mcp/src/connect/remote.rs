@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::{Address, Headers};
 use super::link::{Link, Session};
-use crate::gate::{Outbox, Outgoing, Server};
+use crate::gate::{Behind, Outbox, Outgoing, Server};
 use crate::stdio::{Post, locked, spawn};
 
 /// The most requests that wait for a response at the same time.
@@ -22,10 +22,7 @@ const MOST: usize = 64;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A server over HTTP.
-pub(crate) struct Remote {
-    link: Arc<Link>,
-    outbox: Option<Outbox>,
-}
+pub(crate) struct Remote(Arc<Link>);
 
 impl Remote {
     /// A connection, which the first message opens.
@@ -36,7 +33,7 @@ impl Remote {
         table: &Table,
         post: Post,
         is_quiet: bool,
-    ) -> Result<Self> {
+    ) -> Result<Behind> {
         // The gate limits the time of requests; this limit is for notifications.
         let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
         let variable = |name: &str| std::env::var(name).ok();
@@ -53,13 +50,18 @@ impl Remote {
         // Each active request has one of the slots.
         let (slot, slots) = sync_channel(MOST);
         let slots = Arc::new(Mutex::new(slots));
-        Ok(Self { link, outbox: Some(Outbox::open(move |message| own.dispatch(message, &slot, &slots))?) })
+        Ok((Outbox::open(move |message| own.dispatch(message, &slot, &slots))?, Box::new(Self(link))))
     }
 }
 
 impl Link {
     /// Sends a message: a request in a thread, and what others depend on at once. False if there can be no thread.
     fn dispatch(self: &Arc<Self>, message: Outgoing, slot: &SyncSender<()>, slots: &Arc<Mutex<Receiver<()>>>) -> bool {
+        if message.method == "server/discover" {
+            // With this code a client that looks for the version without a handshake shakes hands.
+            let why = "a server over HTTP is reached with a handshake (initialize)";
+            return self.refuse(&message, &Failure::new(METHOD_NOT_FOUND, why)).is_ok();
+        }
         if message.id.is_none() || message.method == "initialize" {
             self.exchange(&message);
             return true;
@@ -78,25 +80,14 @@ impl Server for Remote {
         true
     }
 
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        if message.method == "server/discover" {
-            // With this code a client that looks for the version without a handshake shakes hands.
-            let why = "a server over HTTP is reached with a handshake (initialize)";
-            return self.link.refuse(&message, &Failure::new(METHOD_NOT_FOUND, why));
-        }
-        self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message, &self.link.name))
-    }
-
-    fn close(&mut self) -> Result<()> {
-        self.outbox = None;
-        if locked(&self.link.session).id.is_some() {
+    fn close(&mut self) {
+        if locked(&self.0.session).id.is_some() {
             // A server may not support this.
-            let _ = self.link.client.within(FAREWELL).delete(&self.link.url, &self.link.headed());
+            let _ = self.0.client.within(FAREWELL).delete(&self.0.url, &self.0.headed());
         }
-        Ok(())
     }
 
     fn described(&self) -> Value {
-        json!({ "name": self.link.name, "url": self.link.url.split('?').next() })
+        json!({ "name": self.0.name, "url": self.0.url.split('?').next() })
     }
 }

@@ -57,18 +57,16 @@ const SHOWN: usize = 100;
 /// The largest file next to the program that is hashed, in bytes: a script, and not its data.
 const LARGEST_SCRIPT: u64 = 16 << 20;
 
-/// A server behind the gate. Its messages are posted as events; its exit is the last of them.
+/// A server behind the gate, which gets its messages from an outbox. Its own are posted as events; its exit is the last
+/// of them.
 pub(crate) trait Server {
     /// True if each request has a time limit, and not only the start.
     fn limits_requests(&self) -> bool {
         false
     }
 
-    /// Sends a message, and does not wait until the server reads it.
-    fn send(&mut self, message: Outgoing) -> Result<()>;
-
-    /// Ends its input, and stops it if it does not exit within its grace period.
-    fn close(&mut self) -> Result<()>;
+    /// Stops it after the end of its outbox, if it does not exit within its grace period.
+    fn close(&mut self);
 
     /// Its description for the ledger.
     fn described(&self) -> Value;
@@ -79,16 +77,15 @@ pub(crate) trait Server {
     }
 }
 
+/// A server and its outbox.
+pub(crate) type Behind = (Outbox, Box<dyn Server>);
+
 /// Runs the gate between the client and the server of this name until the client disconnects.
-pub(crate) fn run<S: Server + 'static>(
-    name: &str,
-    start: impl FnOnce(Post) -> Result<S>,
-    context: &mut Context,
-) -> Result<()> {
+pub(crate) fn run(name: &str, start: impl FnOnce(Post) -> Result<Behind>, context: &mut Context) -> Result<()> {
     let (post, inbox) = stdio::open(LINE_LIMIT)?;
     stdio::begin(context)?;
     let mut gate = Gate::new(name, inbox, context)?;
-    gate.server = Some(Box::new(start(post)?));
+    gate.server = Some(start(post)?);
     gate.note_server(None)?;
     let passed = gate.run(context);
     // A signal must not interrupt the exit of the server, because its last line would be lost.
@@ -96,8 +93,14 @@ pub(crate) fn run<S: Server + 'static>(
     let flushed = gate.flush(context);
     // Closing the inbox first releases the reader thread, for which the server would wait.
     drop(gate.inbox);
-    let closed = gate.server.as_mut().map_or(Ok(()), |server| server.close());
-    passed.and(flushed).and(closed)
+    gate.server.into_iter().for_each(close);
+    passed.and(flushed)
+}
+
+/// Closes the outbox of a server, and stops the server.
+pub(crate) fn close((outbox, mut server): Behind) {
+    drop(outbox);
+    server.close();
 }
 
 /// The state of the gate.
@@ -109,7 +112,7 @@ pub(crate) struct Gate {
     /// The client if it is in this process, and not at the standard streams.
     pub(crate) own: Option<Own>,
     /// `None` if the server has exited.
-    pub(crate) server: Option<Box<dyn Server>>,
+    pub(crate) server: Option<Behind>,
     /// `None` if the tools must be listed before the next call.
     pub(crate) listing: Option<Listing>,
     pub(crate) inbox: Receiver<Event>,
@@ -282,8 +285,8 @@ impl Gate {
     }
 
     fn send(&mut self, message: Outgoing) -> Result<()> {
-        match &mut self.server {
-            Some(server) => server.send(message),
+        match &self.server {
+            Some((outbox, _)) => outbox.send(message, &self.name),
             None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))
                 .hint("start it again: connect to it again in the program that started cp-mcp")),
         }
@@ -314,7 +317,7 @@ impl Gate {
     /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
     fn limit_of(&self, method: &str) -> Option<Duration> {
         let is_limited = self.own.is_some()
-            || self.server.as_ref().is_some_and(|server| server.limits_requests())
+            || self.server.as_ref().is_some_and(|(_, server)| server.limits_requests())
             || method == "tools/call" && self.table.timeout.is_some();
         match method {
             // The rest of the time is for the handshake.
@@ -355,7 +358,7 @@ impl Gate {
 
     /// The description of the server, with its version after a handshake of this process.
     pub(crate) fn described_server(&self, greeting: Option<&Greeting>) -> Value {
-        let mut server = self.server.as_ref().map(|server| server.described()).unwrap_or_default();
+        let mut server = self.server.as_ref().map(|(_, server)| server.described()).unwrap_or_default();
         if let Some(greeting) = greeting {
             server["server_name"] = json!(greeting.server_info.name);
             server["server_version"] = json!(greeting.server_info.version);

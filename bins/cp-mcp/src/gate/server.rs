@@ -124,7 +124,8 @@ impl Gate {
 
     /// Fails all requests, because the server has exited.
     pub(super) fn server_exited(&mut self, left: Result<()>) -> Result<()> {
-        let Some(mut server) = self.server.take() else { return Ok(()) };
+        let Some((outbox, mut server)) = self.server.take() else { return Ok(()) };
+        drop(outbox);
         let mut error = server.end(left);
         drop(server);
         if self.has_answered {
