@@ -7,7 +7,7 @@ use cp_common::coprocess::{Child, Output};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
+use cp_servers::{Launcher, Sandbox, Spec, Table, is_cp_mcp, name_of, unavailable};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -108,7 +108,7 @@ impl Server for Process {
     }
 
     fn end(&mut self, left: Result<()>) -> Error {
-        let why = left.err().unwrap_or_else(|| not_fatal(&self.child.gone()));
+        let why = left.err().unwrap_or_else(|| self.child.gone());
         unavailable(&why, &self.spec, &self.table)
     }
 }

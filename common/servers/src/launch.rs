@@ -123,8 +123,7 @@ impl Launcher {
                 (self.inside(home.path(), &spec.argv)?, Some(home))
             }
         };
-        let child = Child::start(&format!("the server {}", spec.name), &command.dir(&self.base), OPTIONS);
-        Ok((child.map_err(|e| not_fatal(&e))?, home))
+        Ok((Child::start(&format!("the server {}", spec.name), &command.dir(&self.base), OPTIONS)?, home))
     }
 
     /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the
@@ -200,11 +199,6 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Expression> {
     let given = given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
     let own = spec.env.iter().map(|(name, value)| (name.clone(), value.into()));
     Ok(cmd(program, arguments).full_env(given.chain(own)))
-}
-
-/// An error that is not fatal, because the failure of a server does not end the run.
-pub fn not_fatal(error: &Error) -> Error {
-    Error::new(error.code(), error.message())
 }
 
 #[cfg(test)]
