@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::keys::hex;
-use cp_common::spelling::nearest;
 use cp_common::{Code, Context, Error, Result};
 use sha2::{Digest as _, Sha256};
 
@@ -86,11 +85,8 @@ impl Prompts {
 
     fn unknown(&self, id: &str) -> Error {
         let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
-        let known: Vec<String> = self.table.rows().map(|row| row.get("prompt_id").to_owned()).collect();
-        match nearest(id, known.iter().map(String::as_str)) {
-            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!("`cp-shell register {id}` registers it in {}", self.registry.display())),
-        }
+        let otherwise = format!("`cp-shell register {id}` registers it in {}", self.registry.display());
+        error.nearest(id, self.table.rows().map(|row| row.get("prompt_id")), &otherwise)
     }
 }
 
