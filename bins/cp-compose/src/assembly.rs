@@ -226,7 +226,7 @@ fn governed(
 
 /// Refuses an agent with an unregistered text.
 fn must_be_registered(agent: &Agent, prompts: &Prompts) -> Result<()> {
-    match agent.soul.iter().chain(&agent.context).find(|part| !prompts.has(&part.text)) {
+    match agent.soul.iter().chain(&agent.context).find(|part| !prompts.make_up(part.text.trim_end())) {
         None => Ok(()),
         Some(part) => Err(ungoverned("policy requires governed prompts, and this text is not a registered one")
             .in_file(&part.file)

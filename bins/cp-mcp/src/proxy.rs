@@ -7,10 +7,11 @@ use cp_common::coprocess::{Child, Output};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
+use cp_servers::{Launcher, Sandbox, Spec, Table, is_cp_mcp, name_of, unavailable};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::gate::{self, Outbox, Outgoing, Server};
+use crate::gate::{self, Behind, Outbox, Server};
 use crate::stdio::{Event, Post, spawn, without_mark};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -50,20 +51,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// A server process. One thread reads its output and another writes its input, because the server may stop reading.
 pub(crate) struct Process {
     child: Child,
-    outbox: Option<Outbox>,
     spec: Spec,
     table: Table,
-    _home: Option<ScratchHome>,
+    _home: Option<TempDir>,
 }
 
 impl Process {
-    pub(crate) fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
+    pub(crate) fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Behind> {
         let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec, table))?;
         let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
         let outbox =
             Outbox::open(move |message| input.write_all(message.line.as_bytes()).and_then(|()| input.flush()).is_ok())?;
         spawn("from-server", move || read(output, &post))?;
-        Ok(Self { child, outbox: Some(outbox), spec: spec.clone(), table: table.clone(), _home: home })
+        Ok((outbox, Box::new(Self { child, spec: spec.clone(), table: table.clone(), _home: home })))
     }
 }
 
@@ -95,14 +95,8 @@ fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
 }
 
 impl Server for Process {
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message, &self.spec.name))
-    }
-
-    fn close(&mut self) -> Result<()> {
-        self.outbox = None;
+    fn close(&mut self) {
         self.child.stop();
-        Ok(())
     }
 
     fn described(&self) -> Value {
@@ -114,8 +108,7 @@ impl Server for Process {
     }
 
     fn end(&mut self, left: Result<()>) -> Error {
-        self.outbox = None;
-        let why = left.err().unwrap_or_else(|| not_fatal(&self.child.gone()));
+        let why = left.err().unwrap_or_else(|| self.child.gone());
         unavailable(&why, &self.spec, &self.table)
     }
 }

@@ -1,17 +1,15 @@
-//! Sockets whose waits a signal ends. The calling thread waits in short slices, so a stalled server or a slow resolver
-//! does not keep an interrupted program alive, and no second thread is needed.
+//! Sockets whose waits a signal ends. The calling thread waits in short slices, which are the timeouts of the socket, so
+//! a stalled server or a slow resolver does not keep an interrupted program alive, and no second thread is needed.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use ureq::Error;
 use ureq::config::Config;
 use ureq::http::Uri;
@@ -100,7 +98,8 @@ fn look_up(target: String, timeout: NextTimeout) -> Result<Vec<SocketAddr>, Erro
     let (sender, answer) = mpsc::sync_channel(1);
     std::thread::spawn(move || sender.send(target.to_socket_addrs().map(Iterator::collect)));
     loop {
-        match answer.recv_timeout(wait.slice()?) {
+        wait.check()?;
+        match answer.recv_timeout(SLICE) {
             Ok(found) => return found.map_err(|_| Error::HostNotFound),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::HostNotFound),
@@ -132,7 +131,7 @@ impl<In: Transport> Connector<In> for Sockets {
                 }
                 Err(e) => failure = e,
             }
-            wait.slice()?;
+            wait.check()?;
         }
         Err(failure)
     }
@@ -141,27 +140,26 @@ impl<In: Transport> Connector<In> for Sockets {
 /// Connects within a share of the remaining time.
 fn connected(address: &SocketAddr, wait: &Wait, share: u32) -> Result<TcpStream, Error> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
-    match rustix::net::connect(&socket, address) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS | Errno::INTR) => {
-            let end = wait.left().map(|left| Instant::now() + left / share);
-            while !ready(&socket, PollFlags::OUT, wait.slice()?)? {
-                if end.is_some_and(|end| Instant::now() >= end) {
-                    return Err(Error::Timeout(ureq::Timeout::Connect));
-                }
-            }
-            sockopt::socket_error(&socket).map_err(io::Error::from)?.map_err(io::Error::from)?;
-        }
-        Err(e) => return Err(io::Error::from(e).into()),
-    }
-    let stream = TcpStream::from(socket);
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let stream = TcpStream::from(socket.map_err(io::Error::from)?);
+    stream.set_read_timeout(Some(SLICE))?;
+    stream.set_write_timeout(Some(SLICE))?;
     stream.set_nodelay(true)?;
+    let end = wait.left().map(|left| Instant::now() + left / share);
+    // After a slice the same call continues to wait.
+    while let Err(e) = rustix::net::connect(&stream, address) {
+        if !matches!(e, Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) {
+            return Err(io::Error::from(e).into());
+        }
+        wait.check()?;
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return Err(Error::Timeout(ureq::Timeout::Connect));
+        }
+    }
     Ok(stream)
 }
 
-/// A non-blocking connection.
+/// A connection whose reads and writes end after a slice.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
@@ -177,26 +175,15 @@ impl Transport for Socket {
         let wait = Wait::new(timeout.for_write());
         let mut output = &self.buffers.output()[..amount];
         while !output.is_empty() {
-            match self.stream.write(output) {
-                Ok(written) => output = &output[written..],
-                Err(e) if would_wait(&e) => {
-                    ready(&self.stream, PollFlags::OUT, wait.slice()?)?;
-                }
-                Err(e) => return Err(e.into()),
-            }
+            let written = wait.each_slice(|| self.stream.write(output))?;
+            output = &output[written..];
         }
         Ok(())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        let wait = Wait::new(timeout.for_read());
-        while !ready(&self.stream, PollFlags::IN, wait.slice()?)? {}
-        let amount = match self.stream.read(self.buffers.input_append_buf()) {
-            Ok(amount) => amount,
-            // A spurious wake-up. The caller waits again only after progress, so wait here.
-            Err(e) if would_wait(&e) => return self.await_input(timeout),
-            Err(e) => return Err(e.into()),
-        };
+        let buffer = self.buffers.input_append_buf();
+        let amount = Wait::new(timeout.for_read()).each_slice(|| self.stream.read(buffer))?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
@@ -209,20 +196,6 @@ impl Transport for Socket {
             rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),
             Err(Errno::WOULDBLOCK)
         )
-    }
-}
-
-fn would_wait(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// True if the socket became ready within the slice.
-fn ready(socket: &impl AsFd, flags: PollFlags, slice: Duration) -> Result<bool, Error> {
-    let slice = Timespec::try_from(slice).ok();
-    match poll(&mut [PollFd::new(socket, flags)], slice.as_ref()) {
-        Ok(count) => Ok(count > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(e) => Err(io::Error::from(e).into()),
     }
 }
 
@@ -243,15 +216,22 @@ impl Wait {
         self.end.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// The length of the next slice. Fails if the time is up or a signal arrived.
-    fn slice(&self) -> Result<Duration, Error> {
+    /// Repeats an operation of a socket until it does not end with a slice.
+    fn each_slice(&self, mut operation: impl FnMut() -> io::Result<usize>) -> Result<usize, Error> {
+        loop {
+            self.check()?;
+            match operation() {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                done => return done.map_err(Error::from),
+            }
+        }
+    }
+
+    /// Fails if the time is up or a signal arrived.
+    fn check(&self) -> Result<(), Error> {
         if is_ended() {
             return Err(Error::Io(io::Error::other("interrupted")));
         }
-        match self.left() {
-            None => Ok(SLICE),
-            Some(Duration::ZERO) => Err(Error::Timeout(self.reason)),
-            Some(left) => Ok(left.min(SLICE)),
-        }
+        if self.left() == Some(Duration::ZERO) { Err(Error::Timeout(self.reason)) } else { Ok(()) }
     }
 }

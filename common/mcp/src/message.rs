@@ -196,18 +196,16 @@ pub struct Meta {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub version: String,
     /// The client.
-    #[serde(rename = "io.modelcontextprotocol/clientInfo")]
+    #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
     pub client: Party,
     /// The capabilities of the client.
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
     pub capabilities: Value,
 }
 
 impl Meta {
     /// The member of the version.
     pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-    /// The member of the capabilities.
-    pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 }
 
 /// The parameters of `initialize`.

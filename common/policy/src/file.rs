@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 
 use cp_common::home::Home;
-use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -41,10 +40,7 @@ pub fn explain(text: &str, error: &toml::de::Error) -> Error {
     let word = quoted.next().unwrap_or_default();
     let known: Vec<&str> = quoted.collect();
     let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
-    match nearest(word, known.iter().copied()) {
-        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("expected one of: {}", known.join(", "))),
-    }
+    error.nearest(word, known.iter().copied(), &format!("expected one of: {}", known.join(", ")))
 }
 
 /// The policy for prompts. Both cp-compose and cp-llm read it, so that neither bypasses it.

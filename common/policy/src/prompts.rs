@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::keys::hex;
-use cp_common::spelling::nearest;
 use cp_common::{Code, Context, Error, Result};
 use sha2::{Digest as _, Sha256};
 
-use crate::registry::{Row, Table};
+use crate::registry::Table;
 
 const REGISTRY: &str = "registries/prompts_registry.csv";
 
@@ -53,7 +52,7 @@ impl Prompts {
         let Some(row) = self.table.rows().find(|row| row.get("prompt_id") == id) else { return Err(self.unknown(id)) };
         check_id(id)?;
         let status = row.get("status");
-        if !is_active(row) {
+        if status != "active" {
             return Err(Error::new(Code::Forbidden, format!("the prompt `{id}` is {status}, not active"))
                 .with("status", status));
         }
@@ -68,12 +67,6 @@ impl Prompts {
                 .hint(format!("`cp-shell register {id}` shows what changed and registers it; or restore the file")));
         }
         Ok(text)
-    }
-
-    /// True if `text` is an active prompt.
-    pub fn has(&self, text: &str) -> bool {
-        let found = hash_of(text);
-        self.table.rows().any(|row| is_active(row) && is_hash(row.get("hash"), &found))
     }
 
     /// True if a system text consists only of active prompts with their registered content.
@@ -92,11 +85,8 @@ impl Prompts {
 
     fn unknown(&self, id: &str) -> Error {
         let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
-        let known: Vec<String> = self.table.rows().map(|row| row.get("prompt_id").to_owned()).collect();
-        match nearest(id, known.iter().map(String::as_str)) {
-            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!("`cp-shell register {id}` registers it in {}", self.registry.display())),
-        }
+        let otherwise = format!("`cp-shell register {id}` registers it in {}", self.registry.display());
+        error.nearest(id, self.table.rows().map(|row| row.get("prompt_id")), &otherwise)
     }
 }
 
@@ -106,10 +96,6 @@ pub fn check_id(id: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::validation(format!("`{id}` is not a valid prompt id")).hint("write PRM-<DOMAIN>-<SEQ>: PRM-REVIEW-001"))
-}
-
-fn is_active(row: Row<'_>) -> bool {
-    row.get("status") == "active"
 }
 
 /// Returns the hash of a text, as in the registry.
@@ -155,7 +141,6 @@ mod tests {
         let home = home_with(&row("active"), "Be brief.\n");
         let prompts = Prompts::below(home.path()).unwrap();
         assert_eq!(prompts.text("PRM-A-1").unwrap(), "Be brief.\n");
-        assert!(prompts.has("Be brief.\n") && !prompts.has("Be long.\n"));
         for (system, is_made) in
             [("Be brief.", true), ("Be brief.\n\nBe brief.", true), ("", true), ("Be brief.\n\nx", false)]
         {

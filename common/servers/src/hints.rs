@@ -43,7 +43,7 @@ fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     (table.sandbox == Sandbox::Tool).then_some(needed)
 }
 
-/// The error of a required server, with a hint.
+/// The error of a required server, with a hint. It is not fatal, because the failure of a server does not end the run.
 pub fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
     let failed =

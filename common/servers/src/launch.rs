@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use cp_common::coprocess::{self, Child, ChildOptions, Expression, Stderr, cmd, split};
 use cp_common::home::{Home, make_directory, resolved, write_whole};
-use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
+use tempfile::TempDir;
 
 use crate::hints::check_fetch;
 use crate::narrowed::narrowed;
@@ -37,15 +37,6 @@ pub struct Launcher {
     flags: Vec<OsString>,
     /// The options for `cp-mcp`.
     handed_on: Vec<OsString>,
-}
-
-/// A temporary home for a server in the sandbox, with only a policy. Dropping it removes it.
-pub struct ScratchHome(PathBuf);
-
-impl Drop for ScratchHome {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 impl Launcher {
@@ -120,7 +111,7 @@ impl Launcher {
 
     /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must
     /// exist until the server has answered.
-    pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
+    pub fn start(&self, spec: &Spec) -> Result<(Child, Option<TempDir>)> {
         let table = self.table(&spec.name);
         let spec = spec.expanded()?;
         let (command, home) = match table.sandbox {
@@ -129,11 +120,10 @@ impl Launcher {
             Sandbox::Tool => {
                 check_fetch(&spec, &table, &self.base)?;
                 let home = self.scratch_home(&narrowed(&self.policy, &table, &spec, &self.home))?;
-                (self.inside(&home.0, &spec.argv)?, Some(home))
+                (self.inside(home.path(), &spec.argv)?, Some(home))
             }
         };
-        let child = Child::start(&format!("the server {}", spec.name), &command.dir(&self.base), OPTIONS);
-        Ok((child.map_err(|e| not_fatal(&e))?, home))
+        Ok((Child::start(&format!("the server {}", spec.name), &command.dir(&self.base), OPTIONS)?, home))
     }
 
     /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the
@@ -174,11 +164,13 @@ impl Launcher {
         Ok(cmd(coprocess::find("cp-exec")?, words.chain(argv.iter().map(OsString::from))))
     }
 
-    fn scratch_home(&self, policy: &str) -> Result<ScratchHome> {
+    /// A temporary home for a server in the sandbox, with only a policy.
+    fn scratch_home(&self, policy: &str) -> Result<TempDir> {
         let above = self.home.path("tmp");
+        make_directory(&above)?;
         remove_abandoned(&above);
-        let home = ScratchHome(above.join(format!("mcp-{}", hex(&random::<8>()?))));
-        write_whole(&home.0.join("config/policy.toml"), policy.as_bytes())?;
+        let home = TempDir::with_prefix_in("mcp-", &above).map_err(|e| Error::io("making a directory", e))?;
+        write_whole(&home.path().join("config/policy.toml"), policy.as_bytes())?;
         Ok(home)
     }
 }
@@ -207,11 +199,6 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Expression> {
     let given = given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
     let own = spec.env.iter().map(|(name, value)| (name.clone(), value.into()));
     Ok(cmd(program, arguments).full_env(given.chain(own)))
-}
-
-/// An error that is not fatal, because the failure of a server does not end the run.
-pub fn not_fatal(error: &Error) -> Error {
-    Error::new(error.code(), error.message())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod policy;
 mod spec;
 
 pub use self::hints::unavailable;
-pub use self::launch::{Launcher, ScratchHome, is_cp_mcp, not_fatal};
+pub use self::launch::{Launcher, is_cp_mcp};
 pub use self::launcher::name_of;
 pub use self::policy::{LIFETIME, Sandbox, Table, matches};
 pub use self::spec::{LONGEST_NAME, Spec, is_in_names, is_name};

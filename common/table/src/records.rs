@@ -1,6 +1,6 @@
 //! Records of CSV (RFC 4180), of tab-separated values and of lines, each with the line on which it begins.
 
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, BufRead};
 use std::mem::take;
 
 use cp_common::{Error, Result};
@@ -58,7 +58,6 @@ enum State {
     Quoted,
     /// After a quote in quotes, which closes the field unless a second one follows.
     Closed,
-    CarriageReturn,
     /// Something is wrong, and the rest of the line is skipped.
     Damaged(&'static str),
 }
@@ -73,80 +72,61 @@ impl<R: BufRead> Records<R> {
 
     /// The next record. Empty lines are not records.
     pub fn read(&mut self) -> io::Result<Option<Record>> {
-        if self.format == Format::Lines { self.read_line() } else { self.read_fields() }
-    }
+        use State::{Closed, Damaged, FieldStart, Quoted, Unquoted};
 
-    fn read_line(&mut self) -> io::Result<Option<Record>> {
-        let mut line = Vec::new();
+        let (mut fields, mut field, mut state) = (Vec::new(), Vec::new(), FieldStart);
+        let (mut start, mut line) = (None, Vec::new());
         while self.input.read_until(b'\n', &mut line)? > 0 {
             self.feeds += 1;
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
             let text = text.strip_suffix(b"\r").unwrap_or(text);
+            let line_end = &line[text.len()..];
             let text = text.strip_prefix(MARK).filter(|_| self.feeds == 1).unwrap_or(text);
-            if !text.trim_ascii().is_empty() {
-                return Ok(Some((self.feeds, Ok(vec![text.to_owned()]))));
+            let is_lines = self.format == Format::Lines;
+            let is_empty = if is_lines { text.trim_ascii().is_empty() } else { text.is_empty() };
+            if start.is_some() || !is_empty {
+                start = start.or(Some(self.feeds));
+                if is_lines {
+                    field.extend_from_slice(text);
+                    break;
+                }
+                for &byte in text {
+                    state = match (state, byte) {
+                        (Quoted, b'"') => Closed,
+                        (Closed, b'"') | (Quoted, _) => {
+                            field.push(byte);
+                            Quoted
+                        }
+                        (Damaged(_), _) => state,
+                        (_, b'\r') => Damaged("a carriage return is not followed by a line feed"),
+                        (_, byte) if char::from(byte) == self.format.delimiter() => {
+                            fields.push(take(&mut field));
+                            FieldStart
+                        }
+                        (Closed, _) => Damaged("text follows the closing quote of a field"),
+                        (FieldStart, b'"') if self.format == Format::Csv => Quoted,
+                        (FieldStart | Unquoted, _) => {
+                            field.push(byte);
+                            Unquoted
+                        }
+                    };
+                }
+                if !matches!(state, Quoted) {
+                    break;
+                }
+                field.extend_from_slice(line_end);
             }
             line.clear();
         }
-        Ok(None)
-    }
-
-    fn read_fields(&mut self) -> io::Result<Option<Record>> {
-        use State::{CarriageReturn, Closed, Damaged, FieldStart, Quoted, Unquoted};
-
-        let (mut fields, mut field, mut state) = (Vec::new(), Vec::new(), FieldStart);
-        let (mut start, mut length) = (self.feeds + 1, 0);
-        for byte in self.input.by_ref().bytes() {
-            let byte = byte?;
-            self.feeds += u64::from(byte == b'\n');
-            length += 1;
-            state = match (state, byte) {
-                (Quoted, b'"') => Closed,
-                (Closed, b'"') | (Quoted, _) => {
-                    field.push(byte);
-                    Quoted
-                }
-                // An empty line.
-                (FieldStart | CarriageReturn, b'\n') if length <= 2 && fields.is_empty() => {
-                    (start, length) = (start + 1, 0);
-                    FieldStart
-                }
-                (_, b'\n') => break,
-                (Damaged(_), _) => state,
-                (CarriageReturn, _) => Damaged("a carriage return is not followed by a line feed"),
-                (_, b'\r') => CarriageReturn,
-                (_, byte) if char::from(byte) == self.format.delimiter() => {
-                    fields.push(take(&mut field));
-                    FieldStart
-                }
-                (Closed, _) => Damaged("text follows the closing quote of a field"),
-                (FieldStart, b'"') if self.format == Format::Csv => Quoted,
-                (FieldStart | Unquoted, _) => {
-                    field.push(byte);
-                    Unquoted
-                }
-            };
-            if self.feeds == 0 && length == 3 && field == MARK {
-                (state, length) = (FieldStart, 0);
-                field.clear();
-            }
-        }
-        if length == 0 || length == 1 && matches!(state, CarriageReturn) {
-            return Ok(None);
-        }
+        let Some(start) = start else { return Ok(None) };
         fields.push(field);
-        Ok(Some((
-            start,
-            match state {
-                Quoted => Err("a quote opens a field and none closes it"),
-                Damaged(what) => Err(what),
-                _ => Ok(fields),
-            }
-            .map_err(|what| {
-                Error::validation(what)
-                    .hint("a field with a quote or a line end is in quotes, and a quote in it is doubled")
-            }),
-        )))
+        let record = match state {
+            Quoted => Err("a quote opens a field and none closes it"),
+            Damaged(what) => Err(what),
+            _ => Ok(fields),
+        };
+        let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
+        Ok(Some((start, record.map_err(|what| Error::validation(what).hint(hint)))))
     }
 }
 

@@ -72,8 +72,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let done = listed.and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
     // A signal must not interrupt the exit of the servers.
     let _effect = signals::effect();
-    let stopped = calls.servers.iter_mut().map(Server::stop).collect::<Vec<_>>();
-    done.and(stopped.into_iter().collect())
+    calls.servers.iter_mut().for_each(Server::stop);
+    done
 }
 
 /// The servers of the options.

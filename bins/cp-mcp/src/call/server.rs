@@ -5,11 +5,10 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-use cp_common::program::VERSION;
 use cp_common::wire::{Block, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_mcp_wire::{
-    CallResult, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, MODERN, Meta, Offer, OfferingServer, Party, Tool,
+    CallResult, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, MODERN, Meta, Offer, OfferingServer, Tool,
 };
 use cp_servers::{Spec, is_cp_mcp};
 use serde::Serialize;
@@ -17,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, Own, raw};
+use crate::gate::{Answer, Gate, Own, close, party, raw};
 use crate::proxy::Process;
 use crate::stdio::{Event, Post, WAITING};
 
@@ -27,9 +26,6 @@ const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"]
 const LARGEST: usize = 5 << 20;
 /// The schema of a tool without one.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
-fn party() -> Party {
-    Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
-}
 
 /// A server, which the first request starts, and the next one after its exit again.
 pub(super) struct Server {
@@ -100,13 +96,13 @@ impl Server {
                     }
                 }
                 Err(error) if error.is_fatal() => return Err(error),
-                Err(_) => self.stop()?,
+                Err(_) => self.stop(),
             }
             self.is_modern = false;
         }
         match self.shake_hands(context) {
             Err(error) if !error.is_fatal() && error.code() != Code::Timeout => {
-                self.stop()?;
+                self.stop();
                 self.shake_hands(context)
             }
             other => other,
@@ -131,7 +127,7 @@ impl Server {
     fn start(&mut self) -> Result<()> {
         if self.gate.server.is_none() {
             let started = Process::start(&self.spec, &self.gate.table, &self.gate.launcher, self.post.clone())?;
-            self.gate.server = Some(Box::new(started));
+            self.gate.server = Some(started);
         }
         Ok(())
     }
@@ -195,11 +191,11 @@ impl Server {
     }
 
     /// Stops the server, whose last events are dropped.
-    pub(super) fn stop(&mut self) -> Result<()> {
-        let Some(mut server) = self.gate.server.take() else { return Ok(()) };
-        server.close()?;
-        while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
-        Ok(())
+    pub(super) fn stop(&mut self) {
+        if let Some(server) = self.gate.server.take() {
+            close(server);
+            while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
+        }
     }
 
     /// Parameters that have only the metadata. Servers refuse one that is null.

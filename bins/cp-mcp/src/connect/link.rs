@@ -1,15 +1,14 @@
 //! The connection to one server: each message of the client is an HTTP request, whose response is one message, or a
 //! stream of them.
 
-use std::collections::HashMap;
 use std::sync::Mutex;
 
 use cp_common::output::line_to_stderr;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result};
-use cp_http::Stop;
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
+use cp_http::stopped_by;
 use cp_mcp_wire::{Failure, Greeting, Message, failure, read};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,8 +33,6 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     pub(super) post: Post,
     pub(super) session: Mutex<Session>,
-    /// The stop signals of active requests.
-    pub(super) under_way: Mutex<HashMap<String, Stop>>,
 }
 
 /// The state between requests, after a handshake.
@@ -50,6 +47,7 @@ pub(super) struct Session {
 impl Link {
     /// Sends a message of the client, and passes on the response or the failure.
     pub(super) fn exchange(&self, message: &Outgoing) {
+        stopped_by(&message.stop);
         if message.method == "initialize" {
             *locked(&self.session) = Session::default();
         }

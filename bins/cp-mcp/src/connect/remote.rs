@@ -1,21 +1,19 @@
 //! A server over HTTP behind the gate. Messages are sent in the order of the client; requests wait for their responses
 //! in parallel, each in its own thread.
 
-use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cp_common::Result;
 use cp_http::client::{Client, Timeouts};
-use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
 use cp_servers::Table;
 use serde_json::{Value, json};
 
 use super::endpoint::{Address, Headers};
 use super::link::{Link, Session};
-use crate::gate::{Outbox, Outgoing, Server};
+use crate::gate::{Behind, Outbox, Outgoing, Server};
 use crate::stdio::{Post, locked, spawn};
 
 /// The most requests that wait for a response at the same time.
@@ -24,10 +22,7 @@ const MOST: usize = 64;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A server over HTTP.
-pub(crate) struct Remote {
-    link: Arc<Link>,
-    outbox: Option<Outbox>,
-}
+pub(crate) struct Remote(Arc<Link>);
 
 impl Remote {
     /// A connection, which the first message opens.
@@ -38,7 +33,7 @@ impl Remote {
         table: &Table,
         post: Post,
         is_quiet: bool,
-    ) -> Result<Self> {
+    ) -> Result<Behind> {
         // The gate limits the time of requests; this limit is for notifications.
         let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
         let variable = |name: &str| std::env::var(name).ok();
@@ -50,36 +45,33 @@ impl Remote {
             is_quiet,
             post,
             session: Mutex::new(Session::default()),
-            under_way: Mutex::new(HashMap::new()),
         });
         let own = Arc::clone(&link);
         // Each active request has one of the slots.
         let (slot, slots) = sync_channel(MOST);
         let slots = Arc::new(Mutex::new(slots));
-        Ok(Self { link, outbox: Some(Outbox::open(move |message| own.dispatch(message, &slot, &slots))?) })
+        Ok((Outbox::open(move |message| own.dispatch(message, &slot, &slots))?, Box::new(Self(link))))
     }
 }
 
 impl Link {
     /// Sends a message: a request in a thread, and what others depend on at once. False if there can be no thread.
     fn dispatch(self: &Arc<Self>, message: Outgoing, slot: &SyncSender<()>, slots: &Arc<Mutex<Receiver<()>>>) -> bool {
-        let Some(id) = message.id.clone().filter(|_| message.method != "initialize") else {
-            self.settle(&message);
+        if message.method == "server/discover" {
+            // With this code a client that looks for the version without a handshake shakes hands.
+            let why = "a server over HTTP is reached with a handshake (initialize)";
+            return self.refuse(&message, &Failure::new(METHOD_NOT_FOUND, why)).is_ok();
+        }
+        if message.id.is_none() || message.method == "initialize" {
+            self.exchange(&message);
             return true;
-        };
+        }
         let (link, slots) = (Arc::clone(self), Arc::clone(slots));
         let work = move || {
-            link.settle(&message);
-            locked(&link.under_way).remove(&id);
+            link.exchange(&message);
             let _ = locked(&slots).recv();
         };
         slot.send(()).is_ok() && spawn("request", work).is_ok()
-    }
-
-    fn settle(&self, message: &Outgoing) {
-        let stop = message.id.as_ref().and_then(|id| locked(&self.under_way).get(id).cloned());
-        stopped_by(&stop.unwrap_or_default());
-        self.exchange(message);
     }
 }
 
@@ -88,31 +80,14 @@ impl Server for Remote {
         true
     }
 
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        if message.method == "server/discover" {
-            // With this code a client that looks for the version without a handshake shakes hands.
-            let why = "a server over HTTP is reached with a handshake (initialize)";
-            return self.link.refuse(&message, &Failure::new(METHOD_NOT_FOUND, why));
-        }
-        locked(&self.link.under_way).extend(message.id.clone().map(|id| (id, Stop::default())));
-        self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message, &self.link.name))
-    }
-
-    fn abandon(&mut self, id: &str) {
-        locked(&self.link.under_way).remove(id).iter().for_each(Stop::stop);
-    }
-
-    fn close(&mut self) -> Result<()> {
-        self.outbox = None;
-        locked(&self.link.under_way).drain().for_each(|(_, stop)| stop.stop());
-        if locked(&self.link.session).id.is_some() {
+    fn close(&mut self) {
+        if locked(&self.0.session).id.is_some() {
             // A server may not support this.
-            let _ = self.link.client.within(FAREWELL).delete(&self.link.url, &self.link.headed());
+            let _ = self.0.client.within(FAREWELL).delete(&self.0.url, &self.0.headed());
         }
-        Ok(())
     }
 
     fn described(&self) -> Value {
-        json!({ "name": self.link.name, "url": self.link.url.split('?').next() })
+        json!({ "name": self.0.name, "url": self.0.url.split('?').next() })
     }
 }

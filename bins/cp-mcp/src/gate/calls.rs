@@ -117,11 +117,7 @@ impl Gate {
                 }
             }
         } else {
-            let tools = || listing.tools.iter();
-            let hashes: BTreeMap<_, _> = tools().map(|tool| (&tool.name, &tool.pin.hash)).collect();
-            self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
-            let pins = tools().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
-            keep_pins(&self.name, &pins, &self.home)?;
+            self.pin(Pins::new(), &listing.tools)?;
         }
         listing.tools.retain(|tool| self.table.allows(&tool.name));
         for (name, reason) in &listing.refused {
@@ -132,6 +128,15 @@ impl Gate {
         }
         self.listing = Some(listing);
         Ok(())
+    }
+
+    /// Records these tools, and keeps them with the other pins.
+    fn pin<'a>(&mut self, mut pins: Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<()> {
+        let seen: Pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
+        let hashes: BTreeMap<_, _> = seen.iter().map(|(name, pin)| (name, &pin.hash)).collect();
+        self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
+        pins.extend(seen);
+        keep_pins(&self.name, &pins, &self.home)
     }
 
     /// Decides about a tool that differs from its pin; `None` if its change is approved.
@@ -151,12 +156,7 @@ impl Gate {
         let binds = Binds { request: keys::hash(request.as_bytes()), ..Binds::default() };
         let approval = self.approval(Level::Owner, shown, binds)?;
         if self.is_granted(&approval)? {
-            let hashes = BTreeMap::from([(&tool.name, &tool.pin.hash)]);
-            self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
-            let mut pins = pins.clone();
-            pins.insert(tool.name.clone(), tool.pin.clone());
-            keep_pins(&self.name, &pins, &self.home)?;
-            return Ok(None);
+            return self.pin(pins.clone(), [tool]).map(|()| None);
         }
         let line = approve_line(&self.home, &approval.id);
         if self.warned.insert(approval.id.clone()) {
@@ -215,7 +215,7 @@ impl Gate {
         let request = json!([self.name, call.tool, call.arguments.get(), rule]).to_string();
         let binds = Binds {
             request: keys::hash(request.as_bytes()),
-            program: self.server.as_ref().map(|server| keys::hash(server.described().to_string().as_bytes())),
+            program: self.server.as_ref().map(|(_, server)| keys::hash(server.described().to_string().as_bytes())),
             target: None,
             policy: policy_hash(&self.home)?,
         };

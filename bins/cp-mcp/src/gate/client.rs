@@ -2,6 +2,7 @@
 
 use cp_common::json::check;
 use cp_common::{Context, Error, Result};
+use cp_http::Stop;
 use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, read};
 use serde::Deserialize;
 use serde_json::json;
@@ -60,7 +61,7 @@ impl Gate {
             _ => None,
         };
         let (id, method) = (id.to_owned(), method.to_owned());
-        self.request(Request { id, method, end: None, is_own: false, call }, params)
+        self.request(Request { id, method, end: None, is_own: false, call, stop: Stop::default() }, params)
     }
 
     /// Records the client, as soon as a request names it.
@@ -92,8 +93,8 @@ impl Gate {
         if self.in_flight.get(&key).is_none_or(|request| request.is_own) {
             return Ok(());
         }
-        self.server.iter_mut().for_each(|server| server.abandon(&key));
-        let request = self.in_flight.remove(&key);
-        self.record_result(request.and_then(|request| request.call).as_ref(), true, None)
+        let Some(request) = self.in_flight.remove(&key) else { return Ok(()) };
+        request.stop.stop();
+        self.record_result(request.call.as_ref(), true, None)
     }
 }

@@ -10,9 +10,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
+use cp_common::program::VERSION;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, request, result};
+use cp_http::Stop;
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, Party, failure, request, result};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
@@ -42,6 +44,8 @@ pub(crate) struct Outgoing {
     pub(crate) id: Option<Id>,
     /// The method; empty in a response.
     pub(crate) method: String,
+    /// Ends the wait for the response, if the server waits for each on its own.
+    pub(crate) stop: Stop,
     /// Its line. It has only members that the gate has read, because a server could interpret others differently.
     pub(crate) line: String,
 }
@@ -50,7 +54,7 @@ impl Outgoing {
     /// A request, or a notification if there is no id.
     pub(super) fn request(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> Self {
         let line = request(id, method, params.as_ref()).unwrap_or_default();
-        Self { id: id.map(id_of), method: method.to_owned(), line }
+        Self { id: id.map(id_of), method: method.to_owned(), stop: Stop::default(), line }
     }
 
     /// A response.
@@ -59,8 +63,13 @@ impl Outgoing {
             Ok(value) => result(id, value),
             Err(error) => failure(id, error),
         };
-        Self { id: None, method: String::new(), line: line.unwrap_or_default() }
+        Self { id: None, method: String::new(), stop: Stop::default(), line: line.unwrap_or_default() }
     }
+}
+
+/// This program, as a client or a server.
+pub(crate) fn party() -> Party {
+    Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
 }
 
 /// The failure for an error.

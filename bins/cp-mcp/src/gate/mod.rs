@@ -17,6 +17,7 @@ use cp_common::keys::{hash, random};
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
+use cp_http::Stop;
 use cp_mcp_wire::{Failure, Greeting, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table, is_name};
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 
 use self::calls::StartedCall;
 use self::message::Id;
-pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, raw};
+pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, party, raw};
 use self::tools::Listing;
 use crate::record::Journal;
 use crate::stdio::{self, Event, Post};
@@ -56,21 +57,16 @@ const SHOWN: usize = 100;
 /// The largest file next to the program that is hashed, in bytes: a script, and not its data.
 const LARGEST_SCRIPT: u64 = 16 << 20;
 
-/// A server behind the gate. Its messages are posted as events; its exit is the last of them.
+/// A server behind the gate, which gets its messages from an outbox. Its own are posted as events; its exit is the last
+/// of them.
 pub(crate) trait Server {
     /// True if each request has a time limit, and not only the start.
     fn limits_requests(&self) -> bool {
         false
     }
 
-    /// Sends a message, and does not wait until the server reads it.
-    fn send(&mut self, message: Outgoing) -> Result<()>;
-
-    /// Ends the wait for the response to a request, if there is one.
-    fn abandon(&mut self, _id: &str) {}
-
-    /// Ends its input, and stops it if it does not exit within its grace period.
-    fn close(&mut self) -> Result<()>;
+    /// Stops it after the end of its outbox, if it does not exit within its grace period.
+    fn close(&mut self);
 
     /// Its description for the ledger.
     fn described(&self) -> Value;
@@ -81,26 +77,30 @@ pub(crate) trait Server {
     }
 }
 
+/// A server and its outbox.
+pub(crate) type Behind = (Outbox, Box<dyn Server>);
+
 /// Runs the gate between the client and the server of this name until the client disconnects.
-pub(crate) fn run<S: Server + 'static>(
-    name: &str,
-    start: impl FnOnce(Post) -> Result<S>,
-    context: &mut Context,
-) -> Result<()> {
+pub(crate) fn run(name: &str, start: impl FnOnce(Post) -> Result<Behind>, context: &mut Context) -> Result<()> {
     let (post, inbox) = stdio::open(LINE_LIMIT)?;
     stdio::begin(context)?;
     let mut gate = Gate::new(name, inbox, context)?;
-    gate.server = Some(Box::new(start(post)?));
+    gate.server = Some(start(post)?);
     gate.note_server(None)?;
     let passed = gate.run(context);
     // A signal must not interrupt the exit of the server, because its last line would be lost.
     let _effect = signals::effect();
-    gate.count_noise();
     let flushed = gate.flush(context);
     // Closing the inbox first releases the reader thread, for which the server would wait.
     drop(gate.inbox);
-    let closed = gate.server.as_mut().map_or(Ok(()), |server| server.close());
-    passed.and(flushed).and(closed)
+    gate.server.into_iter().for_each(close);
+    passed.and(flushed)
+}
+
+/// Closes the outbox of a server, and stops the server.
+pub(crate) fn close((outbox, mut server): Behind) {
+    drop(outbox);
+    server.close();
 }
 
 /// The state of the gate.
@@ -112,7 +112,7 @@ pub(crate) struct Gate {
     /// The client if it is in this process, and not at the standard streams.
     pub(crate) own: Option<Own>,
     /// `None` if the server has exited.
-    pub(crate) server: Option<Box<dyn Server>>,
+    pub(crate) server: Option<Behind>,
     /// `None` if the tools must be listed before the next call.
     pub(crate) listing: Option<Listing>,
     pub(crate) inbox: Receiver<Event>,
@@ -123,13 +123,11 @@ pub(crate) struct Gate {
     /// The lines for the client, and the warnings, that are not written yet.
     lines: Vec<String>,
     warnings: Vec<String>,
-    /// The number of lines of the server that are not messages.
-    noise: u64,
     /// True after the first response of the server.
     has_answered: bool,
     /// The client, as soon as the ledger names it.
     client: Option<Party>,
-    /// The changes and refused tools that a warning has named.
+    /// The changes, the refused tools, and whether lines that are no messages were named by a warning.
     warned: HashSet<String>,
     /// The approved calls that may be continued, by the hash of the call and its state.
     states: HashSet<String>,
@@ -167,6 +165,8 @@ struct Request {
     is_own: bool,
     /// The call of a tool, which is on the ledger.
     call: Option<StartedCall>,
+    /// Ends the wait for its response.
+    stop: Stop,
 }
 
 impl Gate {
@@ -186,7 +186,6 @@ impl Gate {
             base: context.base().ok().map(|base| base.display().to_string()),
             lines: Vec::new(),
             warnings: Vec::new(),
-            noise: 0,
             has_answered: false,
             client: None,
             warned: HashSet::new(),
@@ -248,7 +247,7 @@ impl Gate {
             self.own_id += 1;
         }
         let (id, method) = (raw(&self.own_id)?, method.to_owned());
-        self.request(Request { id, method, end: None, is_own: true, call }, Some(params))?;
+        self.request(Request { id, method, end: None, is_own: true, call, stop: Stop::default() }, Some(params))?;
         loop {
             if let Some(answer) = self.answered.take() {
                 return answer;
@@ -276,7 +275,8 @@ impl Gate {
 
     /// Sends a request, and waits for its response. A call that is not sent has failed.
     fn request(&mut self, mut request: Request, params: Option<&RawValue>) -> Result<()> {
-        if let Err(error) = self.send(Outgoing::request(Some(&request.id), &request.method, params)) {
+        let message = Outgoing::request(Some(&request.id), &request.method, params);
+        if let Err(error) = self.send(Outgoing { stop: request.stop.clone(), ..message }) {
             return self.record_result(request.call.as_ref(), true, None).and(Err(error));
         }
         request.end = self.limit_of(&request.method).map(|limit| Instant::now() + limit);
@@ -285,8 +285,8 @@ impl Gate {
     }
 
     fn send(&mut self, message: Outgoing) -> Result<()> {
-        match &mut self.server {
-            Some(server) => server.send(message),
+        match &self.server {
+            Some((outbox, _)) => outbox.send(message, &self.name),
             None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))
                 .hint("start it again: connect to it again in the program that started cp-mcp")),
         }
@@ -317,7 +317,7 @@ impl Gate {
     /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
     fn limit_of(&self, method: &str) -> Option<Duration> {
         let is_limited = self.own.is_some()
-            || self.server.as_ref().is_some_and(|server| server.limits_requests())
+            || self.server.as_ref().is_some_and(|(_, server)| server.limits_requests())
             || method == "tools/call" && self.table.timeout.is_some();
         match method {
             // The rest of the time is for the handshake.
@@ -331,8 +331,8 @@ impl Gate {
     fn time_out(&mut self) -> Result<()> {
         let now = Instant::now();
         let is_late = |_: &Id, request: &mut Request| request.end.is_some_and(|end| end <= now);
-        for (key, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
-            self.server.iter_mut().for_each(|server| server.abandon(&key));
+        for (_, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
+            request.stop.stop();
             // A handshake is never cancelled, and a server that has exited needs no notification.
             if request.method != "initialize" {
                 let cancelled = raw(&json!({ "requestId": request.id, "reason": "timed out" }))?;
@@ -358,7 +358,7 @@ impl Gate {
 
     /// The description of the server, with its version after a handshake of this process.
     pub(crate) fn described_server(&self, greeting: Option<&Greeting>) -> Value {
-        let mut server = self.server.as_ref().map(|server| server.described()).unwrap_or_default();
+        let mut server = self.server.as_ref().map(|(_, server)| server.described()).unwrap_or_default();
         if let Some(greeting) = greeting {
             server["server_name"] = json!(greeting.server_info.name);
             server["server_version"] = json!(greeting.server_info.version);
@@ -377,23 +377,12 @@ impl Gate {
         self.journal.note("mcp.server", &json!({ "server": server })).map(drop)
     }
 
-    /// Counts a line of the server that is not a message, and names the first one.
+    /// Warns of the first line of the server that is not a message.
     fn hear_noise(&mut self, line: &[u8]) {
         let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
-        if text.is_empty() {
-            return;
-        }
-        self.noise += 1;
-        if self.noise == 1 {
-            let text = printable_line(&text);
-            self.warnings.push(format!("the server {} wrote a line that is not a message: {text}", self.name));
-        }
-    }
-
-    /// Warns of the number of such lines, at the end of the server.
-    fn count_noise(&mut self) {
-        if let count @ 2.. = std::mem::take(&mut self.noise) {
-            self.warnings.push(format!("the server {} wrote {count} lines that are not messages", self.name));
+        let what = "wrote a line that is not a message";
+        if !text.is_empty() && self.warned.insert(what.to_owned()) {
+            self.warnings.push(format!("the server {} {what}: {}", self.name, printable_line(&text)));
         }
     }
 }

@@ -124,7 +124,8 @@ impl Gate {
 
     /// Fails all requests, because the server has exited.
     pub(super) fn server_exited(&mut self, left: Result<()>) -> Result<()> {
-        let Some(mut server) = self.server.take() else { return Ok(()) };
+        let Some((outbox, mut server)) = self.server.take() else { return Ok(()) };
+        drop(outbox);
         let mut error = server.end(left);
         drop(server);
         if self.has_answered {
@@ -132,7 +133,6 @@ impl Gate {
             error = Error::new(error.code(), error.message());
         }
         self.warnings.push(error.message().to_owned());
-        self.count_noise();
         self.listing = None;
         std::mem::take(&mut self.in_flight).into_values().try_for_each(|request| self.fail(&request, &error))
     }

@@ -106,28 +106,22 @@ fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
             let (line, mut consent) = (made.input.get(), &call.consent);
             // Each start of a command line repeats its effects, so the approval is settled before it starts again.
             let paused = locked(&shared.paused).get(line).map(Error::from_value);
-            if let Some(paused) = paused.filter(|_| *consent != Consent::Nothing) {
-                if let Some(answer) = settled(paused, consent, call, shared)? {
+            let mut paused = paused.filter(|_| *consent != Consent::Nothing);
+            loop {
+                let error = match paused.take().map_or_else(|| shared.exec(false, &made, stop, &mut looked), Err) {
+                    Err(error) if error.code() == Code::HumanRequired => error,
+                    result => return Ok(result?.map(Answer::of_result)),
+                };
+                let kept = error.to_value();
+                if let Some(answer) = settled(error, consent, call, shared)? {
+                    if tool == "bash" {
+                        shared.keep_paused(line, kept);
+                    }
                     return Ok(Some(answer));
                 }
                 locked(&shared.paused).remove(line);
                 consent = &Consent::Nothing;
             }
-            let mut attempt = || shared.exec(false, &made, stop, &mut looked);
-            let result = match attempt() {
-                Err(error) if error.code() == Code::HumanRequired => {
-                    let kept = error.to_value();
-                    if let Some(answer) = settled(error, consent, call, shared)? {
-                        if tool == "bash" {
-                            shared.keep_paused(line, kept);
-                        }
-                        return Ok(Some(answer));
-                    }
-                    attempt()?
-                }
-                result => result?,
-            };
-            Ok(result.map(Answer::of_result))
         }
         Action::Ask { program, words, input, .. } if program == "cp-llm" => {
             let words: Vec<String> = shared.budget.iter().chain(words).cloned().collect();

@@ -10,9 +10,9 @@ mod tools;
 use std::path::PathBuf;
 
 use cp_common::home::make_directory;
-use cp_common::keys::{hex, random};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
+use tempfile::TempDir;
 
 use self::server::serve;
 
@@ -65,9 +65,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     // Each cp-llm counts what all of them have spent in this file.
     let directory = context.home.path("tmp");
     make_directory(&directory)?;
-    let file = directory.join(format!("mcp-budget-{}.json", hex(&random::<8>()?)));
-    budget.push(format!("--budget-file={}", file.display()));
-    let served = serve(&args.tools, budget, context);
-    let _ = std::fs::remove_file(file);
-    served
+    let spent = TempDir::with_prefix_in("budget-", &directory).map_err(|e| Error::io("making a directory", e))?;
+    budget.push(format!("--budget-file={}", spent.path().join("budget.json").display()));
+    serve(&args.tools, budget, context)
 }

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::gate::party;
+
 /// The instructions for the model.
 const INSTRUCTIONS: &str = "Commands and file changes are decided about by a policy, run in a sandbox and recorded. A refusal says which rule \
                             refused and what to do instead.";
@@ -56,20 +58,17 @@ impl Client {
     /// for the versions may leave out its capabilities.
     pub(super) fn of(params: &Map<String, Value>, only_looks: bool) -> Result<Option<Self>, Failure> {
         let Some(meta) = params.get("_meta").filter(|meta| meta.get(Meta::VERSION).is_some()) else { return Ok(None) };
-        let invalid = |message: &str| Failure::new(INVALID_PARAMS, message);
-        let version = meta[Meta::VERSION].as_str().ok_or_else(|| invalid("the protocol version is not a string"))?;
+        let invalid = |e| Failure::new(INVALID_PARAMS, format!("_meta: {e}"));
+        let Meta { version, client, capabilities } = Meta::deserialize(meta).map_err(invalid)?;
         if version != MODERN {
             let message = format!("the version {version} is not served without a handshake");
             let data = json!({ "supported": [MODERN], "requested": version });
             return Err(Failure { data, ..Failure::new(UNSUPPORTED_VERSION, message) });
         }
-        let capabilities = meta.get(Meta::CAPABILITIES).filter(|capabilities| capabilities.is_object());
-        if capabilities.is_none() && !only_looks {
-            return Err(invalid("`_meta` has no clientCapabilities"));
+        if !capabilities.is_object() && !only_looks {
+            return Err(Failure::new(INVALID_PARAMS, "`_meta` has no clientCapabilities"));
         }
-        let party = meta.get("io.modelcontextprotocol/clientInfo").map(Party::deserialize).transpose();
-        let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?.unwrap_or_default();
-        Ok(Some(Self::new(party, version, capabilities.unwrap_or(&Value::Null))))
+        Ok(Some(Self::new(client, &version, &capabilities)))
     }
 
     /// The client of a handshake. It gets its requested version if that is supported.
@@ -79,11 +78,6 @@ impl Client {
         let wanted = HANDSHAKES.into_iter().find(|version| *version == asked.protocol_version);
         Ok(Self::new(asked.client_info, wanted.unwrap_or(LEGACY), &asked.capabilities))
     }
-}
-
-/// The server.
-fn party() -> Party {
-    Party { name: "cp-mcp".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
 /// The description of the server, with or without a handshake.

@@ -17,6 +17,7 @@ use super::call::{Call, Consent, work};
 use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Shared, Stop};
 use super::tools::{Tool, tools_of};
+use crate::gate::failed;
 use crate::stdio::{self, Event, Post, spawn};
 
 /// The most calls that run at the same time. Others wait.
@@ -171,7 +172,7 @@ impl Server<'_> {
 
     /// Queues a call.
     fn call(&mut self, id: &RawValue, mut params: Map<String, Value>, client: Client) -> Answered<()> {
-        let name = text(&params, "name")?.to_owned();
+        let name = params.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let tool = self.tools.iter().find(|tool| tool.name() == name);
         let tool = tool.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")))?;
         let bytes: usize = self.active.iter().map(|call| call.bytes).sum();
@@ -191,7 +192,7 @@ impl Server<'_> {
         let consent = Consent::of(&params, &mut arguments);
         let (action, has_text) = (tool.action(arguments, &self.root), tool.has_text);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
-        let queue = self.queue(&client).map_err(failed)?;
+        let queue = self.queue(&client).map_err(|error| failed(&error.without_secrets()))?;
         self.active.push(Active { id: id.get().to_owned(), stop: Arc::clone(&stop), bytes: input.len() });
         let call = Call { id: id.to_owned(), name, input_hash, action, has_text, consent, client, progress, stop };
         queue.send(call).map_err(|_| Failure::new(INTERNAL_ERROR, "no thread runs calls"))
@@ -219,19 +220,4 @@ impl Server<'_> {
         let meant = self.active.iter().filter(|call| Some(&call.id) == id.as_ref());
         meant.for_each(|call| call.stop.store(true, Relaxed));
     }
-}
-
-fn text<'a>(params: &'a Map<String, Value>, name: &str) -> Answered<&'a str> {
-    let text = params.get(name).and_then(Value::as_str);
-    text.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("`{name}` is not a text")))
-}
-
-/// The failure for an error.
-fn failed(error: Error) -> Failure {
-    let error = error.without_secrets();
-    let code = match error.code() {
-        Code::NotFound | Code::Validation => INVALID_PARAMS,
-        _ => INTERNAL_ERROR,
-    };
-    Failure { data: error.to_value(), ..Failure::new(code, error.to_string()) }
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use cp_common::spelling::nearest;
 use cp_common::{Error, Result, words};
 use cp_schema::Schema;
 use serde::Deserialize;
@@ -63,10 +62,9 @@ pub(super) fn tools_of(names: &[String]) -> Result<Vec<Tool>> {
     let Table { text, mut tools } = table.map_err(|e| Error::validation(format!("the tools: {e}")))?;
     if let Some(unknown) = names.iter().find(|name| !tools.iter().any(|tool| tool.name() == *name)) {
         let known: Vec<&str> = tools.iter().map(Tool::name).collect();
-        let near = nearest(unknown, known.iter().copied());
-        let hint = near
-            .map_or_else(|| format!("the tools are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
-        return Err(Error::usage(format!("there is no tool `{unknown}`")).hint(hint));
+        let otherwise = format!("the tools are {}", known.join(", "));
+        let error = Error::usage(format!("there is no tool `{unknown}`"));
+        return Err(error.nearest(unknown, known.iter().copied(), &otherwise));
     }
     tools.retain(|tool| names.is_empty() || names.iter().any(|name| name == tool.name()));
     for tool in &mut tools {

@@ -69,9 +69,9 @@ pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
         registries += 1;
         total += table.rows().len();
         by_registry.insert(name, table.rows().len());
-        for (status, count) in table.counts("status") {
-            let status = if status.is_empty() { "unknown".to_owned() } else { status };
-            *by_status.entry(status).or_default() += count;
+        for row in table.rows() {
+            let status = Some(row.get("status")).filter(|status| !status.is_empty()).unwrap_or("unknown");
+            *by_status.entry(status.to_owned()).or_default() += 1;
         }
     }
     Ok(json!({"registries": registries, "total_items": total, "by_status": by_status, "by_registry": by_registry}))

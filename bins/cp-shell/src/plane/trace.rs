@@ -141,7 +141,7 @@ impl Lineage {
     }
 
     /// A row with the packages and files of its specs.
-    fn of_specs(&self, specs: &[String], row: Row<'_>) -> Value {
+    fn of_specs(&self, specs: &[String], row: &Row) -> Value {
         let mut data = row.to_value();
         data["packages"] = union(specs.iter().flat_map(|spec| self.packages_of_spec(spec))).into();
         data["files"] = union(specs.iter().flat_map(|spec| right(&self.covers, spec))).into();
@@ -149,7 +149,7 @@ impl Lineage {
     }
 
     /// The framework of a spec.
-    fn framework(&self, spec: Option<Row<'_>>) -> Value {
+    fn framework(&self, spec: Option<&Row>) -> Value {
         value(spec.and_then(|spec| row_of(&self.frameworks, "framework_id", spec.get("framework_id"))))
     }
 
@@ -195,11 +195,11 @@ impl Lineage {
     }
 }
 
-fn row_of<'a>(table: &'a Table, column: &str, id: &str) -> Option<Row<'a>> {
+fn row_of<'a>(table: &'a Table, column: &str, id: &str) -> Option<&'a Row> {
     table.rows().find(|row| row.get(column) == id)
 }
 
-fn value(row: Option<Row<'_>>) -> Value {
+fn value(row: Option<&Row>) -> Value {
     row.map_or(Value::Null, Row::to_value)
 }
 
