@@ -90,6 +90,7 @@ pub(crate) fn run(name: &str, start: impl FnOnce(Post) -> Result<Behind>, contex
     let passed = gate.run(context);
     // A signal must not interrupt the exit of the server, because its last line would be lost.
     let _effect = signals::effect();
+    gate.count_noise();
     let flushed = gate.flush(context);
     // Closing the inbox first releases the reader thread, for which the server would wait.
     drop(gate.inbox);
@@ -123,11 +124,13 @@ pub(crate) struct Gate {
     /// The lines for the client, and the warnings, that are not written yet.
     lines: Vec<String>,
     warnings: Vec<String>,
+    /// The number of lines of the server that are not messages.
+    noise: u64,
     /// True after the first response of the server.
     has_answered: bool,
     /// The client, as soon as the ledger names it.
     client: Option<Party>,
-    /// The changes, the refused tools, and whether lines that are no messages were named by a warning.
+    /// The changes and refused tools that a warning has named.
     warned: HashSet<String>,
     /// The approved calls that may be continued, by the hash of the call and its state.
     states: HashSet<String>,
@@ -186,6 +189,7 @@ impl Gate {
             base: context.base().ok().map(|base| base.display().to_string()),
             lines: Vec::new(),
             warnings: Vec::new(),
+            noise: 0,
             has_answered: false,
             client: None,
             warned: HashSet::new(),
@@ -377,12 +381,23 @@ impl Gate {
         self.journal.note("mcp.server", &json!({ "server": server })).map(drop)
     }
 
-    /// Warns of the first line of the server that is not a message.
+    /// Counts a line of the server that is not a message, and names the first one.
     fn hear_noise(&mut self, line: &[u8]) {
         let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
-        let what = "wrote a line that is not a message";
-        if !text.is_empty() && self.warned.insert(what.to_owned()) {
-            self.warnings.push(format!("the server {} {what}: {}", self.name, printable_line(&text)));
+        if text.is_empty() {
+            return;
+        }
+        self.noise += 1;
+        if self.noise == 1 {
+            let text = printable_line(&text);
+            self.warnings.push(format!("the server {} wrote a line that is not a message: {text}", self.name));
+        }
+    }
+
+    /// Warns of the number of such lines, at the end of the server.
+    fn count_noise(&mut self) {
+        if let count @ 2.. = std::mem::take(&mut self.noise) {
+            self.warnings.push(format!("the server {} wrote {count} lines that are not messages", self.name));
         }
     }
 }

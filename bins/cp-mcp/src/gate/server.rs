@@ -133,6 +133,7 @@ impl Gate {
             error = Error::new(error.code(), error.message());
         }
         self.warnings.push(error.message().to_owned());
+        self.count_noise();
         self.listing = None;
         std::mem::take(&mut self.in_flight).into_values().try_for_each(|request| self.fail(&request, &error))
     }
