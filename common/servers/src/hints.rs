@@ -20,10 +20,10 @@ pub(crate) fn check_fetch(spec: &Spec, table: &Table, base: &Path) -> Result<()>
         return Ok(());
     }
     let called = Path::new(&spec.argv[0]).file_name().unwrap_or_default().to_string_lossy();
-    let cure = install.replace("{package}", named).replace("{program}", program.unwrap_or(package));
+    let advice = install.replace("{package}", named).replace("{program}", program.unwrap_or(package));
     Err(Error::new(
         Code::Forbidden,
-        format!("{called} cannot fetch {named}, because the server has no network; {cure}"),
+        format!("{called} cannot fetch {named}, because the server has no network; {advice}"),
     ))
 }
 
