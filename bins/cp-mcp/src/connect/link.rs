@@ -8,7 +8,7 @@ use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
-use cp_http::stopped_by;
+use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, Greeting, Message, failure, read};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     pub(super) post: Post,
     pub(super) session: Mutex<Session>,
+    /// The stop signal of the stream of server messages.
+    pub(super) listening: Mutex<Stop>,
 }
 
 /// The state between requests, after a handshake.
@@ -91,7 +93,7 @@ impl Link {
     }
 
     /// Reads the response to a request, as one message or as a stream.
-    fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
+    pub(super) fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
         let error = |message: &str| Error::new(Code::Server, message);
         let media = reply.header("content-type").unwrap_or_default();
         let mut buffer = vec![0; CHUNK];

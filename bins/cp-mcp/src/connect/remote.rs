@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cp_common::Result;
 use cp_http::client::{Client, Timeouts};
+use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
 use cp_servers::Table;
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ use crate::stdio::{Post, locked, spawn};
 const MOST: usize = 64;
 /// The time limit for ending a session.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// The most time for which the stream of server messages is read.
+const LISTENING: Duration = Duration::from_hours(24 * 365);
 
 /// A server over HTTP.
 pub(crate) struct Remote(Arc<Link>);
@@ -45,6 +48,7 @@ impl Remote {
             is_quiet,
             post,
             session: Mutex::new(Session::default()),
+            listening: Mutex::default(),
         });
         let own = Arc::clone(&link);
         // Each active request has one of the slots.
@@ -64,6 +68,9 @@ impl Link {
         }
         if message.id.is_none() || message.method == "initialize" {
             self.exchange(&message);
+            if message.method == "notifications/initialized" {
+                self.listen(message);
+            }
             return true;
         }
         let (link, slots) = (Arc::clone(self), Arc::clone(slots));
@@ -73,6 +80,22 @@ impl Link {
         };
         slot.send(()).is_ok() && spawn("request", work).is_ok()
     }
+
+    /// Reads what the server sends by itself, if it has a stream for that, until the end of the connection.
+    fn listen(self: &Arc<Self>, opened_by: Outgoing) {
+        let (stop, link) = (Stop::default(), Arc::clone(self));
+        std::mem::replace(&mut *locked(&self.listening), stop.clone()).stop();
+        // Without a thread only these messages are lost.
+        let _ = spawn("listener", move || {
+            stopped_by(&stop);
+            let client = link.client.within(LISTENING);
+            let Ok(reply) = client.get(&link.url, &link.headed(), u64::MAX) else { return };
+            let media = reply.header("content-type").unwrap_or_default();
+            if reply.status == 200 && media.starts_with("text/event-stream") {
+                let _ = link.taken(reply, &opened_by);
+            }
+        });
+    }
 }
 
 impl Server for Remote {
@@ -81,6 +104,7 @@ impl Server for Remote {
     }
 
     fn close(&mut self) {
+        locked(&self.0.listening).stop();
         if locked(&self.0.session).id.is_some() {
             // A server may not support this.
             let _ = self.0.client.within(FAREWELL).delete(&self.0.url, &self.0.headed());

@@ -85,7 +85,7 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     let greeting = Greeting {
         protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
         supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
-        capabilities: json!({ "tools": {} }),
+        capabilities: json!({ "tools": {}, "prompts": {}, "resources": {} }),
         server_info: party(),
         instructions: Some(INSTRUCTIONS.to_owned()),
     };
