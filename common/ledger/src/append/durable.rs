@@ -24,6 +24,8 @@ pub enum Sync {
 const BATCH_TIME: Duration = Duration::from_millis(50);
 /// How much of a stream may wait for the disk.
 const BATCH_BYTES: usize = 2 << 20;
+/// How many syncs go on at the same time, so that the last one has little left to write.
+const MOST: usize = 4;
 
 /// When what was written reaches the disk, and whether it has.
 #[derive(Debug)]
@@ -33,14 +35,14 @@ pub(super) struct Durable {
     waiting: usize,
     /// When the last sync was begun.
     begun: Instant,
-    /// A sync that goes on while more is appended.
-    under_way: Option<JoinHandle<io::Result<()>>>,
+    /// Syncs that go on while more is appended, at most [`MOST`].
+    under_way: Vec<JoinHandle<io::Result<()>>>,
     doubtful: bool,
 }
 
 impl Durable {
     pub(super) fn new(sync: Sync) -> Self {
-        Self { sync, waiting: 0, begun: Instant::now(), under_way: None, doubtful: false }
+        Self { sync, waiting: 0, begun: Instant::now(), under_way: Vec::new(), doubtful: false }
     }
 
     /// Fails once it is unknown what the disk has.
@@ -65,47 +67,41 @@ impl Durable {
         if self.sync == Sync::None {
             return Ok(());
         }
-        self.join(path)?;
         if self.waiting > 0 {
-            let synced = file.sync_data();
-            self.settle(&synced, path)?;
+            self.doubtful |= file.sync_data().is_err();
             self.waiting = 0;
         }
         self.begun = Instant::now();
-        Ok(())
+        let under_way = std::mem::take(&mut self.under_way);
+        self.join(under_way, path)
     }
 
     /// Fails once a sync is known to have failed. Waits for none that goes on.
     pub(super) fn noticed(&mut self, path: &Path) -> Result<()> {
-        if self.under_way.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.join(path)?;
-        }
-        self.certain(path)
+        let (ended, under_way) = self.under_way.drain(..).partition(|sync: &JoinHandle<_>| sync.is_finished());
+        self.under_way = under_way;
+        self.join(ended, path)
     }
 
     /// Begins a sync when enough waits, and lets it go on by itself.
     fn keep_up(&mut self, file: &File, path: &Path) -> Result<()> {
         self.noticed(path)?;
         let is_due = self.waiting >= BATCH_BYTES || self.begun.elapsed() >= BATCH_TIME;
-        if !is_due || self.waiting == 0 || self.under_way.is_some() {
+        if !is_due || self.waiting == 0 || self.under_way.len() == MOST {
             return Ok(());
         }
         let file = file.try_clone().map_err(|e| Error::io("cannot sync", e).in_file(path).fatal())?;
         let thread = std::thread::Builder::new().spawn(move || file.sync_data());
-        self.under_way = Some(thread.map_err(|e| Error::io("cannot sync", e).in_file(path).fatal())?);
+        self.under_way.push(thread.map_err(|e| Error::io("cannot sync", e).in_file(path).fatal())?);
         self.waiting = 0;
         self.begun = Instant::now();
         Ok(())
     }
 
-    fn join(&mut self, path: &Path) -> Result<()> {
-        let Some(thread) = self.under_way.take() else { return Ok(()) };
-        let synced = thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
-        self.settle(&synced, path)
-    }
-
-    fn settle(&mut self, synced: &io::Result<()>, path: &Path) -> Result<()> {
-        self.doubtful |= synced.is_err();
+    fn join(&mut self, syncs: Vec<JoinHandle<io::Result<()>>>, path: &Path) -> Result<()> {
+        for sync in syncs {
+            self.doubtful |= !sync.join().is_ok_and(|synced| synced.is_ok());
+        }
         self.certain(path)
     }
 }
