@@ -7,7 +7,7 @@ use cp_common::coprocess::{Child, Output};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, Spec, Table, is_cp_mcp, name_of, unavailable};
+use cp_servers::{Launcher, Sandbox, Spec, is_cp_mcp, name_of, unavailable};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -43,27 +43,25 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
-    let spec = Spec { name: name.to_owned(), argv: launcher.argv(name, given)?, ..Spec::default() };
-    let table = launcher.table(name);
-    gate::run(name, |post| Process::start(&spec, &table, &launcher, post), context)
+    let spec = launcher.spec(name, given)?;
+    gate::run(name, |post| Process::start(&spec, &launcher, post), context)
 }
 
 /// A server process. One thread reads its output and another writes its input, because the server may stop reading.
 pub(crate) struct Process {
     child: Child,
     spec: Spec,
-    table: Table,
     _home: Option<TempDir>,
 }
 
 impl Process {
-    pub(crate) fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Behind> {
-        let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec, table))?;
+    pub(crate) fn start(spec: &Spec, launcher: &Launcher, post: Post) -> Result<Behind> {
+        let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec))?;
         let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
         let outbox =
             Outbox::open(move |message| input.write_all(message.line.as_bytes()).and_then(|()| input.flush()).is_ok())?;
         spawn("from-server", move || read(output, &post))?;
-        Ok((outbox, Box::new(Self { child, spec: spec.clone(), table: table.clone(), _home: home })))
+        Ok((outbox, Box::new(Self { child, spec: spec.clone(), _home: home })))
     }
 }
 
@@ -101,14 +99,13 @@ impl Server for Process {
 
     fn described(&self) -> Value {
         // Our own bridge confines its server itself.
-        let is_outside = self.table.sandbox == Sandbox::None || is_cp_mcp(&self.spec);
-        let env: Vec<&String> = self.table.env.iter().chain(self.spec.env.keys()).collect();
+        let is_outside = self.spec.table.sandbox == Sandbox::None || is_cp_mcp(&self.spec);
         let sandbox = if is_outside { "none" } else { "tool" };
-        json!({ "name": self.spec.name, "command": self.spec.argv, "env": env, "sandbox": sandbox })
+        json!({ "name": self.spec.name, "command": self.spec.argv, "env": self.spec.table.env, "sandbox": sandbox })
     }
 
     fn end(&mut self, left: Result<()>) -> Error {
         let why = left.err().unwrap_or_else(|| self.child.gone());
-        unavailable(&why, &self.spec, &self.table)
+        unavailable(&why, &self.spec)
     }
 }

@@ -177,46 +177,6 @@ fn unknown_allowed_name_is_an_error_with_suggestion() {
 }
 
 #[test]
-fn mcp_config_lists_servers_with_variables() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let calls = "    return ' '.join(sys.argv[1:] + [os.environ.get('MODE', 'none'), os.environ.get('OTHER', 'none')])";
-    let server = server(&place, &json!([tool("look", &json!({}))]), calls);
-    let listed = |servers: Value| place.work.write(".mcp.json", json!({ "mcpServers": servers }).to_string());
-    let file = listed(json!({
-        "s": {"type": "stdio", "command": server, "args": ["${WORD}", "${ABSENT:-b}"], "env": {"MODE": "is ${WORD}"}},
-        "off": {"command": "/nowhere", "disabled": true}
-    }));
-    place.script(&[&calling(&[("look", json!({}))])]);
-    let with = |arguments: &[&str]| {
-        let arguments = [arguments, &["--mcp-config", file.to_str().unwrap()]].concat();
-        place.command(&arguments).env("WORD", "a word").env("OTHER", "x").run()
-    };
-    let ran = with(&["x"]);
-    assert_eq!(ran.results(), ["a word b is a word none"], "{ran:?}");
-    let shown = with(&["tools", "--allow", "look"]).data()["items"][1]["server"].clone();
-    assert_eq!(shown["command"], json!([server, "${WORD}", "${ABSENT:-b}"]), "{shown}");
-    assert_eq!((&shown["server_version"], &shown["protocol"]), (&json!("3"), &json!("2026-07-28")));
-    for (wrong, code, message) in [
-        (
-            json!({"s": {"type": "http", "url": "https://example.com/"}}),
-            "E_CONFIG",
-            "the type http, which is not supported",
-        ),
-        (json!({"s": {"url": "https://example.com/"}}), "E_CONFIG", "the type http"),
-        (json!({"s": {"command": server, "args": ["${ABSENT}"]}}), "E_CONFIG", "the variable ABSENT is not set"),
-        (json!({"s": {"command": server, "env": {"K": "${OPENAI_API_KEY}"}}}), "E_FORBIDDEN", "OPENAI_API_KEY"),
-        (json!({"s": {"command": "no-such-program"}}), "E_NOT_FOUND", "`no-such-program` was not found"),
-        (json!([]), "E_CONFIG", "not a list of MCP servers"),
-    ] {
-        listed(wrong);
-        let ran = with(&["tools"]);
-        assert_eq!(ran.error()["code"], code, "{ran:?}");
-        assert!(ran.error()["message"].as_str().unwrap().contains(message), "{message}: {ran:?}");
-    }
-}
-
-#[test]
 fn dotted_names_and_lookaround_patterns_are_accepted() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();

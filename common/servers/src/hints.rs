@@ -5,12 +5,12 @@ use std::path::Path;
 use cp_common::{Code, Error, Result};
 
 use crate::launcher::{Started, started};
-use crate::policy::{Sandbox, Table};
+use crate::policy::Sandbox;
 use crate::spec::Spec;
 
 /// The error of a server whose package would have to be fetched, if it has no network and the package is not installed.
-pub(crate) fn check_fetch(spec: &Spec, table: &Table, base: &Path) -> Result<()> {
-    let fetched = started(&spec.argv).filter(|_| table.network.is_closed());
+pub(crate) fn check_fetch(spec: &Spec, base: &Path) -> Result<()> {
+    let fetched = started(&spec.argv).filter(|_| spec.table.network.is_closed());
     let Some(Started { named, program, install: Some(install) }) = fetched else { return Ok(()) };
     // The package without its version.
     let version = named.char_indices().skip(1).find(|(_, sign)| *sign == '@');
@@ -28,7 +28,7 @@ pub(crate) fn check_fetch(spec: &Spec, table: &Table, base: &Path) -> Result<()>
 }
 
 /// The hint for a server that failed with this message: it may name a file that the sandbox hides.
-fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
+fn hint(spec: &Spec, message: &str) -> Option<String> {
     let place = format!("in [mcp.{}] of the policy", spec.name);
     let is_refused =
         ["Permission denied", "No such file", "EACCES", "ENOENT"].iter().any(|what| message.contains(what));
@@ -40,28 +40,30 @@ fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
         || format!("what it needs in the sandbox is read, write, env or network {place}"),
         |path| format!("the sandbox hides that file: read = [\"{path}\"] {place}"),
     );
-    (table.sandbox == Sandbox::Tool).then_some(needed)
+    (spec.table.sandbox == Sandbox::Tool).then_some(needed)
 }
 
 /// The error of a required server, with a hint. It is not fatal, because the failure of a server does not end the run.
-pub fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
+pub fn unavailable(error: &Error, spec: &Spec) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
     let failed =
         Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
     let own = error.hint_text().map(ToOwned::to_owned);
-    let hint = own.or_else(|| hint(spec, table, error.message()));
+    let hint = own.or_else(|| hint(spec, error.message()));
     hint.into_iter().fold(failed, Error::hint)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Table;
 
     #[test]
     fn failure_has_hint_with_policy_line_or_command() {
         let hint_of = |line: &str, policy: &str, place: &Path| {
-            let spec = Spec { argv: line.split(' ').map(str::to_owned).collect(), ..Spec::default() };
-            let refused = check_fetch(&spec, &toml::from_str(policy).unwrap(), place).err();
+            let argv = line.split(' ').map(str::to_owned).collect();
+            let spec = Spec { argv, table: toml::from_str(policy).unwrap(), ..Spec::default() };
+            let refused = check_fetch(&spec, place).err();
             refused.map(|e| e.message().to_owned())
         };
         let place = tempfile::tempdir().unwrap();
@@ -81,8 +83,9 @@ mod tests {
         assert_eq!(hint_of("npx -y @a/b@1", "", &place.path().join("below")), None);
         assert_eq!(hint_of("npx -y @a/b@1", "network = [\"r.example\"]", Path::new("/nowhere")), None);
         let hinted = |message: &str, sandbox| {
-            let (spec, table) = (Spec { name: "s".into(), ..Spec::default() }, Table { sandbox, ..Table::default() });
-            unavailable(&Error::new(Code::Server, message), &spec, &table).hint_text().map(ToOwned::to_owned)
+            let table = Table { sandbox, ..Table::default() };
+            let spec = Spec { name: "s".into(), table, ..Spec::default() };
+            unavailable(&Error::new(Code::Server, message), &spec).hint_text().map(ToOwned::to_owned)
         };
         let hidden = hinted("open '/etc/passwd': Permission denied", Sandbox::Tool).unwrap();
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");

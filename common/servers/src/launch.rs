@@ -70,10 +70,10 @@ impl Launcher {
         self.policy.table(name)
     }
 
-    /// The command of a server: the given one, or that of the policy.
-    pub fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
-        let listed = self.table(name).command;
-        let listed = listed.map(|command| coprocess::command_words(&command)).transpose()?;
+    /// A server with the given command, or that of the policy.
+    pub fn spec(&self, name: &str, given: Option<Vec<String>>) -> Result<Spec> {
+        let table = self.table(name);
+        let listed = table.command.as_deref().map(coprocess::command_words).transpose()?;
         let [listed, given] = [listed, given].map(|argv| argv.map(|argv| self.located(argv)).transpose());
         match (listed?, given?) {
             (Some(listed), Some(given)) if listed != given => {
@@ -83,7 +83,7 @@ impl Launcher {
                     .with("command", listed)
                     .hint(format!("--mcp {name} starts that one; or choose another name")))
             }
-            (Some(argv), _) | (None, Some(argv)) => Ok(argv),
+            (Some(argv), _) | (None, Some(argv)) => Ok(Spec { name: name.to_owned(), argv, table }),
             (None, None) => {
                 Err(Error::usage(format!("--mcp {name}: no command is given, and the policy has none in [mcp.{name}]"))
                     .hint("write --mcp NAME='/path/to/server arguments'"))
@@ -112,14 +112,12 @@ impl Launcher {
     /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must
     /// exist until the server has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<TempDir>)> {
-        let table = self.table(&spec.name);
-        let spec = spec.expanded()?;
-        let (command, home) = match table.sandbox {
-            _ if is_cp_mcp(&spec) => (self.bridge(&spec), None),
-            Sandbox::None => (outside(&spec, &table.env)?, None),
+        let (command, home) = match spec.table.sandbox {
+            _ if is_cp_mcp(spec) => (self.bridge(spec), None),
+            Sandbox::None => (outside(spec)?, None),
             Sandbox::Tool => {
-                check_fetch(&spec, &table, &self.base)?;
-                let home = self.scratch_home(&narrowed(&self.policy, &table, &spec, &self.home))?;
+                check_fetch(spec, &self.base)?;
+                let home = self.scratch_home(&narrowed(&self.policy, spec, &self.home))?;
                 (self.inside(home.path(), &spec.argv)?, Some(home))
             }
         };
@@ -130,8 +128,7 @@ impl Launcher {
     /// policy.
     fn bridge(&self, spec: &Spec) -> Expression {
         let own = spec.argv.iter().skip(1).map(OsString::from);
-        let command = cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(own));
-        spec.env.iter().fold(command, |command, (name, value)| command.env(name, value))
+        cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(own))
     }
 
     /// A command with the absolute path of its program.
@@ -193,12 +190,11 @@ pub fn is_cp_mcp(spec: &Spec) -> bool {
 }
 
 /// A server outside the sandbox, with few environment variables.
-fn outside(spec: &Spec, env: &[String]) -> Result<Expression> {
+fn outside(spec: &Spec) -> Result<Expression> {
     let (program, arguments) = split(&spec.argv)?;
-    let given = ENVIRONMENT.into_iter().chain(env.iter().map(String::as_str));
+    let given = ENVIRONMENT.into_iter().chain(spec.table.env.iter().map(String::as_str));
     let given = given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
-    let own = spec.env.iter().map(|(name, value)| (name.clone(), value.into()));
-    Ok(cmd(program, arguments).full_env(given.chain(own)))
+    Ok(cmd(program, arguments).full_env(given))
 }
 
 #[cfg(test)]
@@ -215,10 +211,10 @@ mod tests {
         let (policy, base) = (Policy::default(), PathBuf::from("/"));
         let home = Home::find(Some(&base)).unwrap();
         let launcher = Launcher { policy, base, home, flags: Vec::new(), handed_on: Vec::new() };
-        let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
-        let found = argv("sh").unwrap();
+        let spec = |program: &str| launcher.spec("s", Some(vec![program.to_owned(), "-x".to_owned()]));
+        let found = spec("sh").unwrap().argv;
         assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");
-        assert_eq!(argv("/bin/sh").unwrap()[0], "/bin/sh");
-        assert!(argv("no-such-program").unwrap_err().hint_text().unwrap().contains("write its path"));
+        assert_eq!(spec("/bin/sh").unwrap().argv[0], "/bin/sh");
+        assert!(spec("no-such-program").unwrap_err().hint_text().unwrap().contains("write its path"));
     }
 }

@@ -1,6 +1,5 @@
 //! MCP servers on this machine: their policy, and how they are started.
 
-mod given;
 mod hints;
 mod launch;
 mod launcher;

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, resolved};
 use serde::de::DeserializeOwned;
 
-use crate::policy::{Policy, Table};
+use crate::policy::Policy;
 use crate::spec::Spec;
 
 /// The policy for this server: the same paths, programs and limits, its own network and variables. The programs that it
 /// starts run in its sandbox.
-pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home) -> String {
-    let program = spec.argv.first().cloned().unwrap_or_default();
+pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
+    let Spec { argv, table, .. } = spec;
+    let program = argv.first().cloned().unwrap_or_default();
     let [mut exec, mut paths, mut projects] = ["exec", "paths", "project"].map(|name| policy.other(name));
     exec.remove("env_allow");
     let mut env: toml::Table = taken(&mut exec, "env_set").unwrap_or_default();
     env.extend(table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into()))));
-    env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
     let mut allowed: Vec<String> = taken(&mut exec, "allowed_commands").unwrap_or_default();
     allowed.push(program.clone());
     let network = toml::Value::try_from(&table.network).unwrap_or_else(|_| toml::Value::Array(Vec::new()));
@@ -25,7 +25,7 @@ pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home)
     exec.extend(own.map(|(key, value)| (key.to_owned(), value)));
     exec.insert("env_set".to_owned(), expanded(policy, toml::Value::Table(env)));
 
-    let its_own = spec.argv.iter().filter_map(|word| program_files(word, home));
+    let its_own = argv.iter().filter_map(|word| program_files(word, home));
     let read = table.read.iter().chain(&table.write).cloned().chain(its_own).collect();
     let forbidden = home.private().map(|part| format!("{}/**", part.display())).collect();
     for (key, absent, more) in [
@@ -95,9 +95,9 @@ mod tests {
              [paths]\nread = [\".\", \"~/a \\\"b\\\"\"]\nforbidden = [\"**/.env\"]\n\
              [mcp.s]\nnetwork = \"loopback\"\nwrite = [\"/data\"]\n",
         );
-        let table = policy.table("s");
-        let spec = Spec { argv: vec!["/opt/x/server".to_owned(), "--all".to_owned()], ..Spec::default() };
-        let text = narrowed(&policy, &table, &spec, &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
+        let argv = vec!["/opt/x/server".to_owned(), "--all".to_owned()];
+        let spec = Spec { argv, table: policy.table("s"), ..Spec::default() };
+        let text = narrowed(&policy, &spec, &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let list = |section: &str, key: &str| -> Vec<String> { parsed[section][key].clone().try_into().unwrap() };
         assert_eq!(list("exec", "allowed_commands"), ["git", "rm", "/opt/x/server"]);
@@ -116,12 +116,7 @@ mod tests {
     fn tilde_of_other_owner_is_expanded() {
         let mut policy = Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n");
         policy.tilde = Some("/root".to_owned());
-        let text = narrowed(
-            &policy,
-            &Table::default(),
-            &Spec::default(),
-            &Home::find(Some(Path::new("/home/me/cp"))).unwrap(),
-        );
+        let text = narrowed(&policy, &Spec::default(), &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let read: Vec<String> = parsed["paths"]["read"].clone().try_into().unwrap();
         assert_eq!(read[..2], ["/root/a", "~b"]);

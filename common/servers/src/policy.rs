@@ -160,7 +160,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// True if a variable holds the key of a model provider, which no server gets.
-pub(crate) fn is_key_of_model(variable: &str) -> bool {
+fn is_key_of_model(variable: &str) -> bool {
     KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix))
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cp_common::context::options::StreamOptions;
-use cp_common::program::{Class, Input, VerbDoc, require_text};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
@@ -37,11 +37,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// An MCP server, its name and its command (repeatable)
-    #[arg(long, value_name = "NAME=COMMAND", required_unless_present = "mcp_config")]
+    #[arg(long, value_name = "NAME=COMMAND", required = true)]
     mcp: Vec<String>,
-    /// A file of MCP servers in the form of .mcp.json (repeatable)
-    #[arg(long, value_name = "FILE")]
-    mcp_config: Vec<PathBuf>,
     /// Start all servers first, and print what they offer
     #[arg(long)]
     list: bool,
@@ -78,11 +75,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// The servers of the options.
 fn specs(args: &Args, launcher: &Launcher) -> Result<Vec<Spec>> {
-    require_text("--mcp-config", args.mcp_config.iter().map(PathBuf::as_path))?;
-    let mut specs = args.mcp.iter().map(|server| Spec::parse(server, launcher)).collect::<Result<Vec<_>>>()?;
-    for file in &args.mcp_config {
-        specs.extend(Spec::of_file(file, launcher)?);
-    }
+    let specs = args.mcp.iter().map(|server| Spec::parse(server, launcher)).collect::<Result<Vec<_>>>()?;
     let names: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     if names.len() < specs.len() {
         return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));

@@ -126,7 +126,7 @@ impl Server {
 
     fn start(&mut self) -> Result<()> {
         if self.gate.server.is_none() {
-            let started = Process::start(&self.spec, &self.gate.table, &self.gate.launcher, self.post.clone())?;
+            let started = Process::start(&self.spec, &self.gate.launcher, self.post.clone())?;
             self.gate.server = Some(started);
         }
         Ok(())

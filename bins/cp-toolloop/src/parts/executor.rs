@@ -11,7 +11,6 @@ use cp_common::{Code, Context, Error, Result};
 use cp_mcp_wire::Offers;
 use serde_json::json;
 
-use crate::state::plan::ServerOptions;
 use crate::state::step_log::StepLog;
 
 /// cp-mcp stops its servers before it exits.
@@ -41,10 +40,9 @@ impl Executor {
     }
 
     /// cp-mcp for these servers.
-    pub(crate) fn of_servers(servers: &ServerOptions) -> Self {
+    pub(crate) fn of_servers(servers: &[String]) -> Self {
         let mut words: Vec<OsString> = ["call", "--closed", "--format", "json"].map(OsString::from).into();
-        words.extend(servers.mcp.iter().map(|server| format!("--mcp={server}").into()));
-        words.extend(servers.files.iter().flat_map(|file| ["--mcp-config".into(), file.into()]));
+        words.extend(servers.iter().map(|server| format!("--mcp={server}").into()));
         Self { program: "cp-mcp", words, options: OF_SERVERS, part: None, is_early: false }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
     /// The MCP servers.
-    pub(crate) mcp: ServerOptions,
+    pub(crate) mcp: Vec<String>,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
     /// The approver, as on the command line.
@@ -60,15 +60,6 @@ impl Plan {
         let Some(file) = &self.budget_file else { return Vec::new() };
         [format!("--budget-file={}", file.display())].into_iter().chain(limits.budgets()).collect()
     }
-}
-
-/// The servers, as the options of cp-mcp name them.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ServerOptions {
-    /// Names, with commands that the policy does not have.
-    pub(crate) mcp: Vec<String>,
-    /// Files in the form of .mcp.json.
-    pub(crate) files: Vec<PathBuf>,
 }
 
 /// The command of the model.

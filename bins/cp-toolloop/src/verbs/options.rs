@@ -10,7 +10,7 @@ use cp_common::{Context, Error, Result, coprocess};
 use cp_mcp_wire::Offers;
 
 use crate::parts::executor::Executor;
-use crate::state::plan::{ModelCommand, ServerOptions, is_ours, takes_command};
+use crate::state::plan::{ModelCommand, is_ours, takes_command};
 use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::Allowed;
 
@@ -25,10 +25,7 @@ pub(super) struct ToolOptions {
     allow: Vec<String>,
     /// An MCP server, its name and its command (repeatable)
     #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
-    mcp: Vec<String>,
-    /// A file of MCP servers in the form of .mcp.json (repeatable)
-    #[arg(long, value_name = "FILE", help_heading = "Tools", hide_short_help = true)]
-    mcp_config: Vec<PathBuf>,
+    pub(super) mcp: Vec<String>,
     /// Offer only read-only tools, and let no command write or use a network
     #[arg(long, help_heading = "Tools")]
     pub(super) read_only: bool,
@@ -37,19 +34,12 @@ pub(super) struct ToolOptions {
 impl ToolOptions {
     /// The options that decide which tools there are.
     pub(super) fn asked(&self) -> impl serde::Serialize + use<'_> {
-        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only)
+        (&self.tools, &self.allow, &self.mcp, self.read_only)
     }
 
     /// Fails if a path is not UTF-8, because the paths are passed on as text.
     pub(super) fn check(&self) -> Result<()> {
-        require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
-        require_text("--mcp-config", self.mcp_config.iter().map(PathBuf::as_path))
-    }
-
-    /// The servers.
-    pub(super) fn servers(&self) -> Result<ServerOptions> {
-        let files = self.mcp_config.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
-        Ok(ServerOptions { mcp: self.mcp.clone(), files })
+        require_text("--tools", self.tools.iter().map(PathBuf::as_path))
     }
 
     /// Resolves all tools: those of the configured directory unless `--tools` is given, and those that the servers list
@@ -59,9 +49,8 @@ impl ToolOptions {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
-        let mut servers = Executor::of_servers(&self.servers()?);
-        let has_none = self.mcp.is_empty() && self.mcp_config.is_empty();
-        let offers = if has_none { Offers::default() } else { servers.offers(limit, context)? };
+        let mut servers = Executor::of_servers(&self.mcp);
+        let offers = if self.mcp.is_empty() { Offers::default() } else { servers.offers(limit, context)? };
         Ok((Catalogue::of(&places, &allowed, offers, context)?, servers))
     }
 }

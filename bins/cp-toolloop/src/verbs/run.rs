@@ -276,7 +276,7 @@ impl Ready {
             },
             tools: catalogue.tools.clone(),
             directories: catalogue.directories.clone(),
-            mcp: args.tools.servers()?,
+            mcp: args.tools.mcp.clone(),
             model: self.model.clone(),
             limits: args.limits.or(Limits::DEFAULT),
             approver: args.approver.clone(),
