@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 
 use cp_common::output::line_to_stderr;
-use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
@@ -19,9 +18,7 @@ use crate::stdio::{Event, Post, locked};
 
 /// The bytes of a body that are read at once.
 const CHUNK: usize = 64 << 10;
-/// The most bytes of an error body that are read.
-const LONGEST: usize = 64 << 10;
-/// The most characters of it that are shown.
+/// The most characters of an error body that are shown.
 const SHOWN: usize = 300;
 
 /// The connection to one server.
@@ -96,22 +93,15 @@ impl Link {
     pub(super) fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
         let error = |message: &str| Error::new(Code::Server, message);
         let media = reply.header("content-type").unwrap_or_default();
-        let mut buffer = vec![0; CHUNK];
         match media.split(';').next().unwrap_or_default().trim() {
             "application/json" => {
                 let mut body = Vec::new();
-                while let bytes @ [_, ..] = reply.read(&mut buffer)? {
-                    body.extend_from_slice(bytes);
-                    if body.len() > LINE_LIMIT {
-                        let message = format!("the server's answer is longer than {} MiB", LINE_LIMIT >> 20);
-                        return Err(error(&message).with("bytes", body.len()));
-                    }
-                }
+                reply.read_all(&mut body)?;
                 let is_answered = self.message(&body, request)?;
                 is_answered.then_some(()).ok_or_else(|| error("the server's response has another id than the request"))
             }
             "text/event-stream" => {
-                let (mut parser, mut is_answered) = (Parser::new(), false);
+                let (mut parser, mut buffer, mut is_answered) = (Parser::new(), vec![0; CHUNK], false);
                 while !is_answered {
                     let bytes = reply.read(&mut buffer)?;
                     if bytes.is_empty() {
@@ -165,12 +155,9 @@ impl Link {
             error: Failure,
         }
         let (status, location) = (reply.status, reply.header("location"));
-        let (mut body, mut buffer) = (Vec::new(), [0; 4096]);
-        while body.len() < LONGEST
-            && let Ok(bytes @ [_, ..]) = reply.read(&mut buffer)
-        {
-            body.extend_from_slice(bytes);
-        }
+        let mut body = Vec::new();
+        // The beginning of a body that breaks off is shown too.
+        let _ = reply.read_all(&mut body);
         match serde_json::from_slice::<Body>(&body) {
             Ok(body) if status != 401 => return body.error,
             _ => {}
@@ -187,37 +174,36 @@ impl Link {
     fn meaning(&self, status: u16, location: Option<&str>, message: &Outgoing) -> (Code, Option<String>) {
         let (name, url) = (&self.name, &self.url);
         let is_authorized = self.headers.list.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let hint = match status {
-            401 if is_authorized => Some("the Authorization of --header-file is not accepted".to_owned()),
-            401 => Some(format!(
-                "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
-                 `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
-                 with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
-                 in [mcp.{name}] of the policy"
-            )),
+        let is_expired = status == 404 && locked(&self.session).id.is_some();
+        match status {
             300..=399 => {
-                location.map(|to| format!("redirects are not followed: connect to the endpoint itself; it names {to}"))
+                let hint = |to| format!("redirects are not followed: connect to the endpoint itself; it names {to}");
+                (Code::Config, location.map(hint))
             }
-            404 | 405 if message.method == "initialize" => Some(
-                "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, but by \
-                 `mcp-remote URL --transport sse-only` behind cp-mcp proxy"
-                    .to_owned(),
-            ),
-            404 if locked(&self.session).id.is_some() => {
-                Some("its session may have expired: start cp-mcp connect again".to_owned())
+            401 if is_authorized => (Code::Auth, Some("the Authorization of --header-file is not accepted".to_owned())),
+            401 => {
+                let hint = format!(
+                    "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
+                     `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
+                     with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
+                     in [mcp.{name}] of the policy"
+                );
+                (Code::Auth, Some(hint))
             }
-            _ => None,
-        };
-        let code = match status {
-            401 => Code::Auth,
-            403 => Code::Forbidden,
-            404 | 405 => Code::NotFound,
-            408 => Code::Timeout,
-            429 => Code::RateLimited,
-            300..=399 => Code::Config,
-            400..=499 => Code::Validation,
-            _ => Code::Server,
-        };
-        (code, hint)
+            403 => (Code::Forbidden, None),
+            404 | 405 if message.method == "initialize" => {
+                let hint = "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, \
+                            but by `mcp-remote URL --transport sse-only` behind cp-mcp proxy";
+                (Code::NotFound, Some(hint.to_owned()))
+            }
+            404 | 405 => {
+                let hint = "its session may have expired: start cp-mcp connect again".to_owned();
+                (Code::NotFound, is_expired.then_some(hint))
+            }
+            408 => (Code::Timeout, None),
+            429 => (Code::RateLimited, None),
+            400..=499 => (Code::Validation, None),
+            _ => (Code::Server, None),
+        }
     }
 }

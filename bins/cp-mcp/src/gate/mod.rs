@@ -283,7 +283,7 @@ impl Gate {
         if let Err(error) = self.send(Outgoing { stop: request.stop.clone(), ..message }) {
             return self.record_result(request.call.as_ref(), true, None).and(Err(error));
         }
-        request.end = self.limit_of(&request.method).map(|limit| Instant::now() + limit);
+        request.end = self.is_limited(&request.method).then(|| Instant::now() + self.limit_of(&request.method).1);
         self.in_flight.insert(id_of(&request.id), request);
         Ok(())
     }
@@ -318,17 +318,22 @@ impl Gate {
         self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min()
     }
 
-    /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
-    fn limit_of(&self, method: &str) -> Option<Duration> {
-        let is_limited = self.own.is_some()
-            || self.server.as_ref().is_some_and(|(_, server)| server.limits_requests())
-            || method == "tools/call" && self.table.timeout.is_some();
+    /// The time limit of a request, and its key in the policy.
+    fn limit_of(&self, method: &str) -> (&'static str, Duration) {
         match method {
             // The rest of the time is for the handshake.
-            "server/discover" if self.own.is_some() => Some(self.table.start_limit() / 3),
-            "initialize" | "server/discover" | "tools/list" => Some(self.table.start_limit()),
-            _ => is_limited.then(|| self.table.call_limit()),
+            "server/discover" if self.own.is_some() => ("start_timeout", self.table.start_limit() / 3),
+            "initialize" | "server/discover" | "tools/list" => ("start_timeout", self.table.start_limit()),
+            _ => ("timeout", self.table.call_limit()),
         }
+    }
+
+    /// True if a request of a client has a time limit.
+    fn is_limited(&self, method: &str) -> bool {
+        self.own.is_some()
+            || self.limit_of(method).0 == "start_timeout"
+            || self.server.as_ref().is_some_and(|(_, server)| server.limits_requests())
+            || method == "tools/call" && self.table.timeout.is_some()
     }
 
     /// Ends the requests whose time is over: each is cancelled at the server, and the client gets an error.
@@ -349,14 +354,9 @@ impl Gate {
     }
 
     fn timed_out(&self, method: &str) -> Error {
-        let (key, what, limit) = match method {
-            "initialize" | "server/discover" | "tools/list" => {
-                ("start_timeout", format!("answer {method}"), self.table.start_limit())
-            }
-            _ => ("timeout", "answer".to_owned(), self.table.call_limit()),
-        };
-        let (name, limit) = (&self.name, limit.as_secs_f64());
-        Error::new(Code::Timeout, format!("the server {name} did not {what} within {limit} s"))
+        let ((key, limit), name) = (self.limit_of(method), &self.name);
+        let what = if key == "timeout" { String::new() } else { format!(" {method}") };
+        Error::new(Code::Timeout, format!("the server {name} did not answer{what} within {} s", limit.as_secs_f64()))
             .hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
     }
 

@@ -135,37 +135,24 @@ impl Pin {
 
     /// How this differs from what it was: in words, and as lines that went and came.
     pub(super) fn difference(&self, before: Option<&Self>) -> (String, String) {
-        let empty = Map::new();
-        let said = before.map_or(&empty, |before| &before.said);
-        let changed: Vec<&str> = PARTS.into_iter().filter(|part| said.get(*part) != self.said.get(*part)).collect();
-        let lines: String = changed
-            .iter()
-            .map(|part| changed_lines(part, &text_of_part(said.get(*part)), &text_of_part(self.said.get(*part))))
-            .collect();
-        let what = if before.is_some() { format!("changed its {}", changed.join(", ")) } else { "is new".to_owned() };
-        (what, lines)
+        let (old, new) = (before.map(Self::lines).unwrap_or_default(), self.lines());
+        let compared = TextDiff::from_lines(&old, &new);
+        let changes = compared.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal);
+        let lines =
+            changes.fold(String::new(), |lines, change| lines + change.tag().to_string().as_str() + change.value());
+        let Some(before) = before else { return ("is new".to_owned(), lines) };
+        let parts = PARTS.into_iter().filter(|part| before.said.get(*part) != self.said.get(*part));
+        (format!("changed its {}", parts.collect::<Vec<_>>().join(", ")), lines)
     }
-}
 
-/// The removed and added lines of one member, in their order.
-fn changed_lines(part: &str, old: &str, new: &str) -> String {
-    let difference = TextDiff::from_lines(old, new);
-    let changes = difference.iter_all_changes().filter_map(|change| {
-        let sign = match change.tag() {
-            ChangeTag::Delete => '-',
-            ChangeTag::Insert => '+',
-            ChangeTag::Equal => return None,
-        };
-        Some(format!("{sign}{part}: {}\n", change.value().trim_end_matches('\n')))
-    });
-    changes.collect()
-}
-
-fn text_of_part(value: Option<&Value>) -> String {
-    match value {
-        None => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+    /// The lines of all members, each with the name of its member.
+    fn lines(&self) -> String {
+        let mut lines = String::new();
+        for (part, value) in PARTS.into_iter().filter_map(|part| Some((part, self.said.get(part)?))) {
+            let text = value.as_str().map_or_else(|| format!("{value:#}"), str::to_owned);
+            lines.extend(text.split('\n').map(|line| format!("{part}: {line}\n")));
+        }
+        lines
     }
 }
 
@@ -221,7 +208,7 @@ mod tests {
         let before = with("backup\nask\ndelete");
         let shown = |after: &str| with(after).difference(Some(&before)).1;
         assert_eq!(shown("ask\nbackup\ndelete"), "+description: ask\n-description: ask\n");
-        assert_eq!(shown("backup\nask\ndelete\n"), "-description: delete\n+description: delete\n");
+        assert_eq!(shown("backup\nask\ndelete\n"), "+description: \n");
         let twice = with("x\nx\ny");
         assert_eq!(with("x\ny").difference(Some(&twice)).1, "-description: x\n");
     }

@@ -123,12 +123,9 @@ fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
                 consent = &Consent::Nothing;
             }
         }
-        Action::Ask { program, words, input, .. } if program == "cp-llm" => {
-            let words: Vec<String> = shared.budget.iter().chain(words).cloned().collect();
-            Ok(shared.ask(program, &words, input, false, stop, &mut looked)?.map(Answer::of_message))
-        }
         Action::Ask { program, words, input, all } => {
-            Ok(shared.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
+            let answer = if program == "cp-llm" { Answer::of_message } else { Answer::of_data };
+            Ok(shared.ask(program, words, input, *all, stop, &mut looked)?.map(answer))
         }
     }
 }

@@ -9,10 +9,8 @@ mod tools;
 
 use std::path::PathBuf;
 
-use cp_common::home::make_directory;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
-use tempfile::TempDir;
 
 use self::server::serve;
 
@@ -39,12 +37,6 @@ pub(crate) struct Args {
     /// Only these tools, by name
     #[arg(long = "only", value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
-    /// The most dollars for other models, in all calls
-    #[arg(long, value_name = "X")]
-    budget_usd: Option<f64>,
-    /// The most tokens for other models, in all calls
-    #[arg(long, value_name = "N")]
-    budget_tokens: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -55,17 +47,5 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     // A missing tree is reported before a client calls a tool.
     context.root()?;
-    let limits =
-        [("usd", args.budget_usd.map(|usd| usd.to_string())), ("tokens", args.budget_tokens.map(|n| n.to_string()))];
-    let limits = limits.into_iter().filter_map(|(what, limit)| Some(format!("--budget-{what}={}", limit?)));
-    let mut budget: Vec<String> = limits.collect();
-    if budget.is_empty() {
-        return serve(&args.tools, budget, context);
-    }
-    // Each cp-llm counts what all of them have spent in this file.
-    let directory = context.home.path("tmp");
-    make_directory(&directory)?;
-    let spent = TempDir::with_prefix_in("budget-", &directory).map_err(|e| Error::io("making a directory", e))?;
-    budget.push(format!("--budget-file={}", spent.path().join("budget.json").display()));
-    serve(&args.tools, budget, context)
+    serve(&args.tools, context)
 }

@@ -32,12 +32,12 @@ const GRACE: Duration = Duration::from_secs(5);
 type Answered<T> = std::result::Result<T, Failure>;
 
 /// Serves the client at the standard streams until it disconnects.
-pub(crate) fn serve(names: &[String], budget: Vec<String>, context: &mut Context) -> Result<()> {
+pub(crate) fn serve(names: &[String], context: &mut Context) -> Result<()> {
     let tools = tools_of(names)?;
     stdio::begin(context)?;
     let (post, inbox) = stdio::open(LONGEST)?;
     let (root, handshake_client, workers, active) = (context.base()?, None, None, Vec::new());
-    let mut server = Server { context, tools, root, budget, post, handshake_client, workers, active };
+    let mut server = Server { context, tools, root, post, handshake_client, workers, active };
     let left = server.work(&inbox);
     server.leave(&inbox)?;
     left
@@ -47,7 +47,6 @@ struct Server<'a> {
     context: &'a mut Context,
     tools: Vec<Tool>,
     root: PathBuf,
-    budget: Vec<String>,
     post: Post,
     /// The client of the handshake.
     handshake_client: Option<Client>,
@@ -203,7 +202,7 @@ impl Server<'_> {
         if let Some((_, queue)) = &self.workers {
             return Ok(queue.clone());
         }
-        let shared = Arc::new(Shared::new(client, self.budget.clone(), self.post.clone(), self.context)?);
+        let shared = Arc::new(Shared::new(client, self.post.clone(), self.context)?);
         let (queue, calls) = sync_channel(ACTIVE.0);
         let calls = Arc::new(Mutex::new(calls));
         for _ in 0..SLOTS {

@@ -17,8 +17,8 @@ use cp_common::program::grant::LIFETIME;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Code, ToolCall};
 use cp_common::{Context, Error, Result, clock, coprocess};
-use cp_ledger::sessions::Session;
 use cp_mcp_wire::request;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -54,8 +54,6 @@ pub(super) struct Shared {
     pub home: Home,
     /// The ledger, whose blobs store long answers.
     pub ledger: PathBuf,
-    /// The options of cp-llm for the budget of all calls.
-    pub budget: Vec<String>,
     pub post: Post,
     /// The errors of command lines that wait for an approval, by their input.
     pub paused: Mutex<BTreeMap<String, Value>>,
@@ -70,19 +68,24 @@ pub(super) struct Shared {
     hosted: String,
 }
 
+/// What cp-session answers about a session that it starts.
+#[derive(Deserialize)]
+struct Started {
+    session_id: String,
+}
+
 impl Shared {
     /// Starts with the first call of a client, in the named session or a new one.
-    pub(super) fn new(client: &Client, budget: Vec<String>, post: Post, context: &mut Context) -> Result<Self> {
+    pub(super) fn new(client: &Client, post: Post, context: &mut Context) -> Result<Self> {
         let plain = |c: char| if c == '/' || c.is_control() { '-' } else { c };
         let host: String = client.party.name.chars().map(plain).collect();
         let host = if host.is_empty() { "mcp".to_owned() } else { host };
         // The protocol has no session id over standard streams, so the process id is used.
         let id = format!("{}-{}", clock::unix_seconds(), std::process::id());
         if context.session().is_none() {
-            coprocess::ask::<Value>("cp-session", &["start", "--host", &host, "--host-session", &id], b"", context)?;
-            let found = Session::of_host(&host, &id, &context.home);
-            let (session, _) = found.ok_or_else(|| Error::not_found("the session that was started is not there"))?;
-            context.options.session = Some(session.id);
+            let words = ["start", "--host", &host, "--host-session", &id];
+            let Started { session_id } = coprocess::ask("cp-session", &words, b"", context)?;
+            context.options.session = Some(session_id);
         }
         let mut journal = Journal::new(context)?;
         let (name, version) = (&client.party.name, &client.party.version);
@@ -100,7 +103,6 @@ impl Shared {
             hosted: format!("{host}/{id}/"),
             home: context.home.clone(),
             ledger: journal.path().to_owned(),
-            budget,
             post,
             journal: Mutex::new(journal),
             questions: Mutex::default(),

@@ -105,7 +105,7 @@ fn a_session_that_is_named_is_used_and_its_turns_are_found() {
 }
 
 #[test]
-fn another_model_is_asked_within_a_budget_and_without_one_it_says_what_to_do() {
+fn another_model_is_asked_and_without_one_it_says_what_to_do() {
     let place = place();
     let mut client = start(&place, Era::Modern, json!({}));
     let none = client.result("cp_prompt", json!({ "prompt": "hi" }));
@@ -113,17 +113,12 @@ fn another_model_is_asked_within_a_budget_and_without_one_it_says_what_to_do() {
     assert!(text(&none).contains("Hint: cp-ask keys set "), "{none}");
     client.end();
     place.home.write("config/cp.toml", "backend = \"stub\"\n");
-    let mut client = with(&place, Era::Modern, &["--budget-tokens", "5"]);
+    let mut client = start(&place, Era::Modern, json!({}));
     let said = client.result("cp_prompt", json!({ "prompt": "hi", "system": "@x" }));
     assert_eq!(
         (text(&said).as_str(), &said["structuredContent"]["model"]),
         ("stub response 1", &json!("stub")),
         "{said}"
-    );
-    let spent = client.result("cp_prompt", json!({ "prompt": "hi" }));
-    assert_eq!(
-        (&spent["isError"], &spent["structuredContent"]["error"]["code"]),
-        (&json!(true), &json!("E_BUDGET_EXHAUSTED"))
     );
     client.end();
     assert!(
