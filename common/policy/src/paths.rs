@@ -24,7 +24,11 @@ pub enum PathClass {
     External,
 }
 
-const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
+/// The classes that are the same in every tree. A `*` matches one component.
+const CLASSES: [(PathClass, &[&str]); 2] = [
+    (PathClass::AppendOnly, &["ledger", "planes/*/ledger", "planes/*/sessions/*"]),
+    (PathClass::Derived, &["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"]),
+];
 
 /// Returns the class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved, and
 /// the directory of the root that determines it. The root's own path contains no links. A prefix matches whole
@@ -35,27 +39,16 @@ pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> (PathCla
         return (PathClass::External, None);
     };
     let parts: Vec<&str> = inside.components().map(|part| part.as_os_str().to_str().unwrap_or_default()).collect();
-    let under = |prefix: &&str| {
-        let mut prefix = prefix.split('/').filter(|part| !part.is_empty()).peekable();
-        let mut parts = parts.iter();
-        prefix.peek().is_some() && prefix.all(|part| parts.next() == Some(&part))
+    let under = |prefix: &str| {
+        let prefix: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
+        let matched = parts.get(..prefix.len()).filter(|matched| !matched.is_empty())?;
+        let is_equal = |(part, wanted): (&&str, &str)| wanted == "*" || *part == wanted;
+        matched.iter().zip(prefix).all(is_equal).then(|| matched.join("/"))
     };
-    let append_only = match parts.as_slice() {
-        ["ledger", ..] => 1,
-        ["planes", _, "ledger", ..] => 3,
-        ["planes", _, "sessions", _, _, ..] => 4,
-        _ => 0,
-    };
-    if append_only > 0 {
-        return (PathClass::AppendOnly, Some(parts[..append_only].join("/")));
-    }
-    if let Some(derived) = DERIVED.iter().find(|prefix| under(prefix)) {
-        return (PathClass::Derived, Some((*derived).to_owned()));
-    }
-    match governed_roots.iter().find(|prefix| under(&prefix.as_str())) {
-        Some(pristine) => (PathClass::Pristine, Some(pristine.clone())),
-        None => (PathClass::Unknown, None),
-    }
+    let fixed = CLASSES.into_iter().flat_map(|(class, prefixes)| prefixes.iter().map(move |prefix| (class, *prefix)));
+    let governed = governed_roots.iter().map(|prefix| (PathClass::Pristine, prefix.as_str()));
+    let found = fixed.chain(governed).find_map(|(class, prefix)| Some((class, Some(under(prefix)?))));
+    found.unwrap_or((PathClass::Unknown, None))
 }
 
 impl PathClass {
