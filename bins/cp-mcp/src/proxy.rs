@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
     let spec = launcher.spec(name, given)?;
-    gate::run(name, |post| Process::start(&spec, &launcher, post), context)
+    gate::run(name, false, |post| Process::start(&spec, &launcher, post), context)
 }
 
 /// A server process. One thread reads its output and another writes its input, because the server may stop reading.

@@ -41,7 +41,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(spec: Spec, context: &Context) -> Result<Self> {
         let (post, inbox) = sync_channel(WAITING);
-        let mut gate = Gate::new(&spec.name, inbox, context)?;
+        let mut gate = Gate::new(&spec.name, true, inbox, context)?;
         gate.own = Some(Own { is_bridge: is_cp_mcp(&spec), ..Own::default() });
         Ok(Self { gate, spec, post, is_modern: true, greeting: None })
     }

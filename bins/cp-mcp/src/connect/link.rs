@@ -30,17 +30,17 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     pub(super) post: Post,
     pub(super) session: Mutex<Session>,
-    /// The stop signal of the stream of server messages.
-    pub(super) listening: Mutex<Stop>,
 }
 
 /// The state between requests, after a handshake.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Session {
     /// The negotiated protocol version.
     version: Option<String>,
     /// The session id of the server.
     pub(super) id: Option<String>,
+    /// The stop signal of the stream of server messages.
+    pub(super) listening: Stop,
 }
 
 impl Link {
@@ -48,7 +48,7 @@ impl Link {
     pub(super) fn exchange(&self, message: &Outgoing) {
         stopped_by(&message.stop);
         if message.method == "initialize" {
-            *locked(&self.session) = Session::default();
+            std::mem::take(&mut *locked(&self.session)).listening.stop();
         }
         let done = self.sent(message);
         // A cancelled request gets no response.
@@ -68,7 +68,8 @@ impl Link {
 
     /// The headers of a request.
     pub(super) fn headed(&self) -> Vec<(String, String)> {
-        let (mut headers, Session { version, id }) = (self.headers.list.clone(), locked(&self.session).clone());
+        let (mut headers, session) = (self.headers.list.clone(), locked(&self.session));
+        let (version, id) = (session.version.clone(), session.id.clone());
         let accepted = "application/json, text/event-stream".to_owned();
         let own = [("Accept", Some(accepted)), ("MCP-Protocol-Version", version), ("Mcp-Session-Id", id)];
         headers.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));

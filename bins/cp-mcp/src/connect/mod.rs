@@ -6,13 +6,16 @@ mod link;
 mod remote;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
+use cp_http::client::{Client, Timeouts};
 use cp_servers::Launcher;
 
 use self::endpoint::{Address, Headers};
-use self::remote::Remote;
+use self::link::Link;
+use self::remote::MOST;
 use crate::gate;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -56,6 +59,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     address.permit(&name, &table)?;
     let headers = args.header_file.as_deref().map(Headers::of_file).transpose()?.unwrap_or_default();
-    let is_quiet = context.options.quiet;
-    gate::run(&name, |post| Remote::open(&name, &address, headers.clone(), &table, post, is_quiet), context)
+    // The gate limits the time of requests; this limit is for notifications.
+    let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
+    let variable = |name: &str| std::env::var(name).ok();
+    let client = Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?;
+    let (url, is_quiet, session) = (address.url, context.options.quiet, Mutex::default());
+    let named = name.clone();
+    let start = |post| Link { name: named, client, url, headers, is_quiet, post, session }.open();
+    gate::run(&name, true, start, context)
 }

@@ -6,59 +6,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cp_common::Result;
-use cp_http::client::{Client, Timeouts};
 use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
-use cp_servers::Table;
 use serde_json::{Value, json};
 
-use super::endpoint::{Address, Headers};
-use super::link::{Link, Session};
+use super::link::Link;
 use crate::gate::{Behind, Outbox, Outgoing, Server};
-use crate::stdio::{Post, locked, spawn};
+use crate::stdio::{locked, spawn};
 
 /// The most requests that wait for a response at the same time.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 /// The time limit for ending a session.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// The most time for which the stream of server messages is read.
 const LISTENING: Duration = Duration::from_hours(24 * 365);
 
-/// A server over HTTP.
-pub(crate) struct Remote(Arc<Link>);
-
-impl Remote {
+impl Link {
     /// A connection, which the first message opens.
-    pub(crate) fn open(
-        name: &str,
-        address: &Address,
-        headers: Headers,
-        table: &Table,
-        post: Post,
-        is_quiet: bool,
-    ) -> Result<Behind> {
-        // The gate limits the time of requests; this limit is for notifications.
-        let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
-        let variable = |name: &str| std::env::var(name).ok();
-        let link = Arc::new(Link {
-            name: name.to_owned(),
-            client: Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?,
-            url: address.url.clone(),
-            headers,
-            is_quiet,
-            post,
-            session: Mutex::new(Session::default()),
-            listening: Mutex::default(),
-        });
-        let own = Arc::clone(&link);
+    pub(super) fn open(self) -> Result<Behind> {
+        let own = Arc::new(self);
+        let link = Arc::clone(&own);
         // Each active request has one of the slots.
         let (slot, slots) = sync_channel(MOST);
         let slots = Arc::new(Mutex::new(slots));
-        Ok((Outbox::open(move |message| own.dispatch(message, &slot, &slots))?, Box::new(Self(link))))
+        Ok((Outbox::open(move |message| link.dispatch(message, &slot, &slots))?, Box::new(own)))
     }
-}
 
-impl Link {
     /// Sends a message: a request in a thread, and what others depend on at once. False if there can be no thread.
     fn dispatch(self: &Arc<Self>, message: Outgoing, slot: &SyncSender<()>, slots: &Arc<Mutex<Receiver<()>>>) -> bool {
         if message.method == "server/discover" {
@@ -84,7 +57,7 @@ impl Link {
     /// Reads what the server sends by itself, if it has a stream for that, until the end of the connection.
     fn listen(self: &Arc<Self>, opened_by: Outgoing) {
         let (stop, link) = (Stop::default(), Arc::clone(self));
-        std::mem::replace(&mut *locked(&self.listening), stop.clone()).stop();
+        std::mem::replace(&mut locked(&self.session).listening, stop.clone()).stop();
         // Without a thread only these messages are lost.
         let _ = spawn("listener", move || {
             stopped_by(&stop);
@@ -98,20 +71,16 @@ impl Link {
     }
 }
 
-impl Server for Remote {
-    fn limits_requests(&self) -> bool {
-        true
-    }
-
+impl Server for Arc<Link> {
     fn close(&mut self) {
-        locked(&self.0.listening).stop();
-        if locked(&self.0.session).id.is_some() {
+        locked(&self.session).listening.stop();
+        if locked(&self.session).id.is_some() {
             // A server may not support this.
-            let _ = self.0.client.within(FAREWELL).delete(&self.0.url, &self.0.headed());
+            let _ = self.client.within(FAREWELL).delete(&self.url, &self.headed());
         }
     }
 
     fn described(&self) -> Value {
-        json!({ "name": self.0.name, "url": self.0.url.split('?').next() })
+        json!({ "name": self.name, "url": self.url.split('?').next() })
     }
 }

@@ -4,9 +4,8 @@ use cp_common::json::check;
 use cp_common::{Context, Error, Result};
 use cp_http::Stop;
 use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, read};
-use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{from_str, json};
 
 use super::message::{Outgoing, id_of, members_of};
 use super::{Gate, Request};
@@ -66,22 +65,16 @@ impl Gate {
 
     /// Records the client, as soon as a request names it.
     fn record_client(&mut self, method: &str, params: Option<&RawValue>) -> Result<()> {
-        #[derive(Deserialize)]
-        struct Params {
-            #[serde(rename = "_meta")]
-            meta: Meta,
-        }
         if self.client.is_some() && method != "initialize" {
             return Ok(());
         }
-        let params = params.map_or("null", RawValue::get);
-        let (client, protocol) = if method == "initialize" {
-            let Ok(initialize) = serde_json::from_str::<Initialize>(params) else { return Ok(()) };
-            (initialize.client_info, initialize.protocol_version)
-        } else {
-            let Ok(Params { meta }) = serde_json::from_str(params) else { return Ok(()) };
-            (meta.client, meta.version)
+        let members = members_of(params);
+        let from = |text: &RawValue| match method {
+            "initialize" => from_str(text.get()).map(|it: Initialize| (it.client_info, it.protocol_version)),
+            _ => from_str(text.get()).map(|meta: Meta| (meta.client, meta.version)),
         };
+        let named = if method == "initialize" { params } else { members.get("_meta").map(|meta| &**meta) };
+        let Some(Ok((client, protocol))) = named.map(from) else { return Ok(()) };
         let (server, client) = (&self.name, self.client.insert(client));
         let session = json!({ "server": server, "client": client, "protocol": protocol });
         self.journal.note("mcp.session", &session).map(drop)

@@ -60,11 +60,6 @@ const LARGEST_SCRIPT: u64 = 16 << 20;
 /// A server behind the gate, which gets its messages from an outbox. Its own are posted as events; its exit is the last
 /// of them.
 pub(crate) trait Server {
-    /// True if each request has a time limit, and not only the start.
-    fn limits_requests(&self) -> bool {
-        false
-    }
-
     /// Stops it after the end of its outbox, if it does not exit within its grace period.
     fn close(&mut self);
 
@@ -81,10 +76,15 @@ pub(crate) trait Server {
 pub(crate) type Behind = (Outbox, Box<dyn Server>);
 
 /// Runs the gate between the client and the server of this name until the client disconnects.
-pub(crate) fn run(name: &str, start: impl FnOnce(Post) -> Result<Behind>, context: &mut Context) -> Result<()> {
+pub(crate) fn run(
+    name: &str,
+    has_limit: bool,
+    start: impl FnOnce(Post) -> Result<Behind>,
+    context: &mut Context,
+) -> Result<()> {
     let (post, inbox) = stdio::open(LINE_LIMIT)?;
     stdio::begin(context)?;
-    let mut gate = Gate::new(name, inbox, context)?;
+    let mut gate = Gate::new(name, has_limit, inbox, context)?;
     gate.server = Some(start(post)?);
     gate.note_server(None)?;
     let passed = gate.run(context);
@@ -110,6 +110,8 @@ pub(crate) struct Gate {
     pub(crate) launcher: Launcher,
     pub(crate) table: Table,
     pub(crate) journal: Journal,
+    /// True if each call has a time limit, also without one in the policy.
+    has_limit: bool,
     /// The client if it is in this process, and not at the standard streams.
     pub(crate) own: Option<Own>,
     /// `None` if the server has exited.
@@ -173,13 +175,14 @@ struct Request {
 }
 
 impl Gate {
-    pub(crate) fn new(name: &str, inbox: Receiver<Event>, context: &Context) -> Result<Self> {
+    pub(crate) fn new(name: &str, has_limit: bool, inbox: Receiver<Event>, context: &Context) -> Result<Self> {
         let launcher = Launcher::of(context)?;
         Ok(Self {
             name: name.to_owned(),
             table: launcher.table(name),
             launcher,
             journal: Journal::new(context)?,
+            has_limit,
             own: None,
             server: None,
             listing: None,
@@ -330,9 +333,8 @@ impl Gate {
 
     /// True if a request of a client has a time limit.
     fn is_limited(&self, method: &str) -> bool {
-        self.own.is_some()
+        self.has_limit
             || self.limit_of(method).0 == "start_timeout"
-            || self.server.as_ref().is_some_and(|(_, server)| server.limits_requests())
             || method == "tools/call" && self.table.timeout.is_some()
     }
 
