@@ -48,8 +48,7 @@ pub fn unavailable(error: &Error, spec: &Spec) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
     let failed =
         Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
-    let own = error.hint_text().map(ToOwned::to_owned);
-    let hint = own.or_else(|| hint(spec, error.message()));
+    let hint = error.hint_text().map(ToOwned::to_owned).or_else(|| hint(spec, error.message()));
     hint.into_iter().fold(failed, Error::hint)
 }
 

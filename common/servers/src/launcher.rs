@@ -20,6 +20,7 @@ struct Starter {
     verbs: Vec<String>,
     named_by: Vec<String>,
     with_value: Vec<String>,
+    of_project: Vec<String>,
     /// If they fetch packages, how to have one without a network.
     install: Option<String>,
 }
@@ -63,16 +64,10 @@ pub(crate) fn started(argv: &[String]) -> Option<Started<'_>> {
         }
     }
     let program = named.and(operand);
-    // `uv run` and `npm run` start what the project has.
-    let install = starter.install.as_deref().filter(|_| !is_of_project(called, arguments));
+    let is_of_project = arguments.first().is_some_and(|verb| is_in(&starter.of_project, verb))
+        && !arguments.iter().any(|word| word == "--with");
+    let install = starter.install.as_deref().filter(|_| !is_of_project);
     Some(Started { named: named.or(operand)?, program, install })
-}
-
-/// True for a command that only starts what the project has.
-fn is_of_project(called: &str, arguments: &[String]) -> bool {
-    let verb = arguments.first().map(String::as_str).unwrap_or_default();
-    matches!((called, verb), ("uv", "run") | ("npm" | "pnpm", "run" | "start"))
-        && !arguments.iter().any(|word| word == "--with")
 }
 
 /// The name of a server that no option names: that of the file, module or package that its command starts, without a
