@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::hints::check_fetch;
 use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
-use crate::spec::Spec;
+use crate::spec::{Spec, is_name};
 
 /// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -68,6 +68,16 @@ impl Launcher {
     /// The table of a server in the policy.
     pub fn table(&self, name: &str) -> Table {
         self.policy.table(name)
+    }
+
+    /// The server of `NAME=COMMAND`, or of `NAME` if the policy has its command.
+    pub fn parse(&self, text: &str) -> Result<Spec> {
+        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
+        if !is_name(name) {
+            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
+                .hint("write --mcp NAME='/path/to/server arguments'"));
+        }
+        self.spec(name, command.map(coprocess::command_words).transpose()?)
     }
 
     /// A server with the given command, or that of the policy.

@@ -1,9 +1,5 @@
 //! A server: its name, its command and its table of the policy.
 
-use cp_common::coprocess::command_words;
-use cp_common::{Error, Result};
-
-use crate::launch::Launcher;
 use crate::policy::Table;
 
 /// The longest tool name that every provider accepts.
@@ -28,18 +24,6 @@ pub fn is_name(name: &str) -> bool {
 /// True if a byte can be in a name.
 pub fn is_in_names(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-impl Spec {
-    /// Parses `NAME=COMMAND`, or `NAME` of a server whose command is in the policy.
-    pub fn parse(text: &str, launcher: &Launcher) -> Result<Self> {
-        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
-        if !is_name(name) {
-            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
-                .hint("write --mcp NAME='/path/to/server arguments'"));
-        }
-        launcher.spec(name, command.map(command_words).transpose()?)
-    }
 }
 
 #[cfg(test)]

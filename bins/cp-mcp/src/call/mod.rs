@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// The servers of the options.
 fn specs(args: &Args, launcher: &Launcher) -> Result<Vec<Spec>> {
-    let specs = args.mcp.iter().map(|server| Spec::parse(server, launcher)).collect::<Result<Vec<_>>>()?;
+    let specs = args.mcp.iter().map(|server| launcher.parse(server)).collect::<Result<Vec<_>>>()?;
     let names: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     if names.len() < specs.len() {
         return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
