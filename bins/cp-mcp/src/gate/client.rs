@@ -69,12 +69,14 @@ impl Gate {
             return Ok(());
         }
         let members = members_of(params);
-        let from = |text: &RawValue| match method {
-            "initialize" => from_str(text.get()).map(|it: Initialize| (it.client_info, it.protocol_version)),
-            _ => from_str(text.get()).map(|meta: Meta| (meta.client, meta.version)),
+        let read = match (method, params, members.get("_meta")) {
+            ("initialize", Some(params), _) => {
+                from_str(params.get()).map(|greeting: Initialize| (greeting.client_info, greeting.protocol_version))
+            }
+            (_, _, Some(meta)) => from_str(meta.get()).map(|meta: Meta| (meta.client, meta.version)),
+            (_, _, None) => return Ok(()),
         };
-        let named = if method == "initialize" { params } else { members.get("_meta").map(|meta| &**meta) };
-        let Some(Ok((client, protocol))) = named.map(from) else { return Ok(()) };
+        let Ok((client, protocol)) = read else { return Ok(()) };
         let (server, client) = (&self.name, self.client.insert(client));
         let session = json!({ "server": server, "client": client, "protocol": protocol });
         self.journal.note("mcp.session", &session).map(drop)

@@ -143,14 +143,14 @@ impl Answer {
 
 /// The hint of cp-exec at the end of a text, with the tool names of this server.
 fn in_our_names(text: &str) -> String {
-    const CALLS: [(&str, &str); 2] = [
+    const NAMES: [(&str, &str); 4] = [
         (r#"send filesystem {"operation":"read_file","#, "use cp_read {"),
         (r#"send filesystem {"operation":"list_directory","#, "use cp_read {"),
+        ("edit_file", "cp_edit"),
+        ("write_file", "cp_write"),
     ];
-    const NAMES: [(&str, &str); 2] = [("edit_file", "cp_edit"), ("write_file", "cp_write")];
     let (before, hint) = text.rfind("\nHint: ").map_or((text, ""), |at| text.split_at(at));
-    before.to_owned()
-        + &CALLS.iter().chain(&NAMES).fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
+    before.to_owned() + &NAMES.iter().fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ impl Shared {
             }
         }
         let outcome = warm.part.receive(|_, record| record.read());
-        if outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| !error.is_fatal()) {
+        if !outcome.as_ref().is_err_and(Error::is_fatal) {
             locked(&self.idle).push(warm);
         }
         outcome.map(Some)
