@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::result::{Outcome, milliseconds};
-use super::streams::Captured;
+use super::streams::Capture;
 use crate::decision::Ruling;
 use crate::digest::{KeyedHasher, sha256};
 use crate::git_dir::Snapshot;
@@ -113,8 +113,8 @@ impl Journal {
         let result = claims::ExecResult {
             return_code: status.code,
             signal: status.signal,
-            stdout: &stdout.sha256,
-            stderr: &stderr.sha256,
+            stdout: &stdout.sha256(),
+            stderr: &stderr.sha256(),
         };
         // The output is kept if the caller of a tool call has exited and gets no answer.
         let is_kept = ruling.call.is_some() && has_lost_reader();
@@ -148,8 +148,8 @@ impl Journal {
     }
 
     /// A stream by its size and hash, with its redacted text as a blob if it is kept.
-    fn stream(&mut self, captured: &Captured, is_kept: bool) -> Result<Value> {
-        let mut stream = json!({ "bytes": captured.total, "sha256": captured.sha256 });
+    fn stream(&mut self, captured: &Capture, is_kept: bool) -> Result<Value> {
+        let mut stream = json!({ "bytes": captured.total, "sha256": captured.sha256() });
         if is_kept && captured.total > 0 {
             let ledger = self.ledger()?;
             let (redacted, _) = ledger.redactor().redact_text(&captured.text());

@@ -152,9 +152,7 @@ impl Prepared {
         let found = guard::finish(watched, after.findings, home, private);
         match ran {
             Ok(outcome) => {
-                if outcome.ended.is_none() && after.unsettled.is_some() {
-                    (outcome.ended, outcome.reason) = (Some(EarlyEnd::Conflict), after.unsettled);
-                }
+                outcome.ended = outcome.ended.take().or(after.unsettled.map(EarlyEnd::Conflict));
                 outcome.snapshots = watched.snapshots();
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);

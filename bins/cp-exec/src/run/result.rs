@@ -12,7 +12,7 @@ use cp_egress::Destination;
 use serde::Serialize;
 use serde_json::json;
 
-use super::streams::Captured;
+use super::streams::Capture;
 use crate::changes::Changes;
 use crate::decision::{Decision, Pinned};
 use crate::git_dir::Snapshot;
@@ -43,13 +43,12 @@ impl FinishedRun {
 
 impl EarlyEnd {
     /// The error code for a command that was ended, and what happened to it.
-    fn explain(self, timeout: Duration, reason: Option<&str>) -> (Code, String) {
-        let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
+    fn explain(&self, timeout: Duration) -> (Code, String) {
         match self {
             Self::TimedOut => (Code::Timeout, format!("timed out after {} s", timeout.as_secs_f64())),
             Self::Interrupted => (Code::Interrupted, "was interrupted".to_owned()),
-            Self::Conflict => (Code::Conflict, format!("was ended: {reason}")),
-            Self::Guard => (Code::Forbidden, format!("was ended: {reason}")),
+            Self::Conflict(reason) => (Code::Conflict, format!("was ended: {reason}")),
+            Self::Guard(reason) => (Code::Forbidden, format!("was ended: {reason}")),
             // The refusal names the file.
             Self::Evaded => {
                 let reason = "a process executed another file than the program that was decided about";
@@ -59,10 +58,10 @@ impl EarlyEnd {
     }
 
     /// The error for a command that was ended before it had started.
-    pub(super) fn before_start(self, name: &str, timeout: Duration, reason: Option<&str>) -> Error {
-        let (code, what) = self.explain(timeout, reason);
+    pub(super) fn before_start(&self, name: &str, timeout: Duration) -> Error {
+        let (code, what) = self.explain(timeout);
         let error = Error::new(code, format!("{name} {what} before it had started"));
-        if self != Self::TimedOut {
+        if *self != Self::TimedOut {
             return error;
         }
         error.with("timed_out", true).hint("give it more time with --timeout, or with `timeout` in the request")
@@ -115,7 +114,7 @@ impl Outcome {
             return_code: self.status.code,
             signal: self.status.signal,
             timed_out: self.ended == Some(EarlyEnd::TimedOut),
-            truncated: self.stdout.gap.is_some() || self.stderr.gap.is_some(),
+            truncated: self.stdout.gap().is_some() || self.stderr.gap().is_some(),
             duration_ms: milliseconds(self.duration),
             exe: Executable::of(&decision.pinned),
             enforcement: raw(&self.enforcement)?,
@@ -134,34 +133,33 @@ impl Outcome {
     /// command's own.
     fn failure(&self, decision: &Decision) -> Option<Error> {
         let name = if decision.line.is_some() { "the line" } else { decision.argv[0].as_str() };
-        let own = |what: String| (Code::CommandFailed, what);
-        let failure = match (self.ended, self.status.code) {
-            (Some(ended), _) => Some(ended.explain(decision.timeout, self.reason.as_deref())),
-            (None, Some(0)) => None,
-            (None, Some(code)) => Some(own(format!("exited with {code}"))),
-            (None, None) => Some(own(format!("was killed by signal {}", self.status.signal.unwrap_or_default()))),
-        };
-        let mut failure = failure.map(|(code, what)| (code, format!("{name} {what}")));
         let guard = &self.enforcement.guard;
-        if let (Some(EarlyEnd::Conflict), Some((_, message))) = (self.ended, &mut failure) {
+        let own = |what: String| Some((Code::CommandFailed, what));
+        let mut failure = match (&self.ended, self.status.code) {
+            (Some(ended), _) => Some(ended.explain(decision.timeout)),
+            (None, Some(0)) => None,
+            (None, Some(code)) => own(format!("exited with {code}")),
+            (None, None) => own(format!("was killed by signal {}", self.status.signal.unwrap_or_default())),
+        };
+        if let (Some(EarlyEnd::Conflict(_)), Some((_, what))) = (&self.ended, &mut failure) {
             let kept = guard.iter().find_map(|found| found.moved_to.as_ref());
-            message.extend(kept.map(|file| format!("; its new text is in {file}")));
+            what.extend(kept.map(|file| format!("; its new text is in {file}")));
         } else if !guard.is_empty() {
-            let ended = failure.filter(|_| self.ended.is_some()).map(|(_, message)| format!("{message}; "));
-            let message = format!(
-                "{}{name} created files that other programs execute, or that could not be searched ({}, see enforcement.guard){}",
+            let ended = failure.filter(|_| self.ended.is_some()).map(|(_, what)| format!("{what}; {name} "));
+            let what = format!(
+                "{}created files that other programs execute, or that could not be searched ({}, see enforcement.guard){}",
                 ended.unwrap_or_default(),
                 guard.len(),
                 reasons(guard)
             );
-            failure = Some((Code::Forbidden, message));
+            failure = Some((Code::Forbidden, what));
         }
         let is_ordinary = failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed);
         if let Some(refusal) = self.steps.error.as_ref().filter(|_| is_ordinary) {
             return Some(refusal.clone().with("exit_code", self.status.code));
         }
-        let (code, message) = failure?;
-        let error = Error::new(code, message);
+        let (code, what) = failure?;
+        let error = Error::new(code, format!("{name} {what}"));
         if code != Code::Forbidden {
             return Some(error);
         }
@@ -189,24 +187,26 @@ fn reasons(undone: &[Quarantined]) -> String {
     with_reason.take(TOLD).fold(String::new(), |told, (path, reason)| format!("{told}; {path}: {reason}"))
 }
 
-impl Captured {
+impl Capture {
     /// The text of a stream. Invalid UTF-8 is replaced, and omissions are marked.
     pub(super) fn text(&self) -> String {
-        let Some((at, left_out)) = self.gap else { return String::from_utf8_lossy(&self.bytes).into_owned() };
-        let (head, tail) = self.bytes.split_at(at);
+        let bytes = self.bytes();
+        let Some((at, left_out)) = self.gap() else { return String::from_utf8_lossy(&bytes).into_owned() };
+        let (head, tail) = bytes.split_at(at);
         let (head, tail) = (whole_words(head), whole_words_of_end(tail));
-        let left_out = left_out + (self.bytes.len() - head.len() - tail.len()) as u64;
+        let left_out = left_out + (bytes.len() - head.len() - tail.len()) as u64;
         format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
     }
 
     /// The number and hash of all bytes, the gap, and bytes that are not UTF-8.
     fn summary(&self) -> serde_json::Value {
-        let mut about = json!({ "bytes": self.total, "sha256": self.sha256 });
-        if let Some((at, left_out)) = self.gap {
+        let mut about = json!({ "bytes": self.total, "sha256": self.sha256() });
+        if let Some((at, left_out)) = self.gap() {
             about["omitted"] = json!({ "at": at, "bytes": left_out });
         }
-        if std::str::from_utf8(&self.bytes).is_err() {
-            about["base64"] = BASE64_STANDARD.encode(&self.bytes).into();
+        let bytes = self.bytes();
+        if std::str::from_utf8(&bytes).is_err() {
+            about["base64"] = BASE64_STANDARD.encode(&bytes).into();
         }
         about
     }
@@ -229,18 +229,18 @@ fn whole_words_of_end(tail: &[u8]) -> &[u8] {
 }
 
 /// The reason why a run was ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EarlyEnd {
     TimedOut,
     /// This program received a signal to stop.
     Interrupted,
     /// Another process changed a setting of a repository in a way that the run may have had a part in.
-    Conflict,
+    Conflict(#[serde(skip)] String),
     /// A process executed another file than the one that was decided about.
     Evaded,
     /// The command made a file that leads git to other settings.
-    Guard,
+    Guard(#[serde(skip)] String),
 }
 
 /// The outcome of a command that started.
@@ -250,10 +250,8 @@ pub(crate) struct Outcome {
     pub status: Status,
     /// The reason why it was ended early; `None` if it ended by itself.
     pub ended: Option<EarlyEnd>,
-    /// The words for an end that a repository brought about.
-    pub reason: Option<String>,
-    pub stdout: Captured,
-    pub stderr: Captured,
+    pub stdout: Capture,
+    pub stderr: Capture,
     /// The time from the start of the helper to the end of all processes.
     pub duration: Duration,
     /// The layers it ran under.

@@ -3,6 +3,7 @@
 //! The standard input of a command is always a copy. Through the descriptor of a file a command could change the mode
 //! of the file, and on some machines open it again for writing, even outside of the sandbox.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -24,72 +25,42 @@ const HEAD: usize = 768 * 1024;
 const TAIL: usize = 256 * 1024;
 
 /// One output stream of a command.
+#[derive(Debug, Default)]
 pub(crate) struct Capture {
     head: Vec<u8>,
-    /// A ring buffer of the last bytes after the head; `turn` is the position of the next byte.
-    tail: Vec<u8>,
-    turn: usize,
-    total: u64,
+    /// The last bytes after the head.
+    tail: VecDeque<u8>,
+    /// The number of all bytes.
+    pub total: u64,
     hash: Sha256,
 }
 
-/// A stream after its end.
-#[derive(Clone, Debug)]
-pub(crate) struct Captured {
-    /// The kept bytes: the beginning and the end if some bytes are omitted.
-    pub bytes: Vec<u8>,
-    /// The position in `bytes` at which bytes are omitted, and their number.
-    pub gap: Option<(usize, u64)>,
-    /// The number of all bytes.
-    pub total: u64,
-    /// The digest of all bytes, `sha256:…`.
-    pub sha256: String,
-}
-
 impl Capture {
-    pub(crate) fn new() -> Self {
-        Self { head: Vec::new(), tail: Vec::new(), turn: 0, total: 0, hash: Sha256::new() }
-    }
-
     /// Adds the next bytes of the stream.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         self.hash.update(bytes);
-        let room = HEAD - self.head.len();
-        let (first, mut rest) = bytes.split_at(room.min(bytes.len()));
+        let (first, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
         self.head.extend_from_slice(first);
-        if rest.len() > TAIL {
-            rest = &rest[rest.len() - TAIL..];
-        }
-        while !rest.is_empty() {
-            let (part, after) = rest.split_at(rest.len().min(TAIL - self.turn));
-            let end = self.turn + part.len();
-            if end > self.tail.len() {
-                self.tail.resize(end, 0);
-            }
-            self.tail[self.turn..end].copy_from_slice(part);
-            self.turn = end % TAIL;
-            rest = after;
-        }
+        self.tail.extend(rest);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL));
     }
 
-    /// The kept end of the stream.
-    pub(crate) fn end(&self) -> Vec<u8> {
-        let (after, before) = self.tail.split_at(if self.tail.len() < TAIL { 0 } else { self.turn });
-        if self.tail.is_empty() { self.head.clone() } else { [before, after].concat() }
+    /// The kept bytes: the beginning and the end if some bytes are omitted.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let (after, before) = self.tail.as_slices();
+        [&self.head, after, before].concat()
     }
 
-    /// Ends the capture.
-    pub(crate) fn finish(self) -> Captured {
-        let sha256 = format_digest(self.hash);
-        let mut bytes = self.head;
-        let kept = bytes.len() + self.tail.len();
-        let left_out = self.total - kept as u64;
-        let gap = (left_out > 0).then_some((bytes.len(), left_out));
-        let turn = if self.tail.len() < TAIL { 0 } else { self.turn };
-        bytes.extend_from_slice(&self.tail[turn..]);
-        bytes.extend_from_slice(&self.tail[..turn]);
-        Captured { bytes, gap, total: self.total, sha256 }
+    /// The position in the kept bytes at which bytes are omitted, and their number.
+    pub(super) fn gap(&self) -> Option<(usize, u64)> {
+        let omitted = self.total - (self.head.len() + self.tail.len()) as u64;
+        (omitted > 0).then_some((self.head.len(), omitted))
+    }
+
+    /// The digest of all bytes, `sha256:…`.
+    pub(super) fn sha256(&self) -> String {
+        format_digest(self.hash.clone())
     }
 }
 
@@ -124,7 +95,7 @@ impl<'a> Output<'a> {
             let (reader, writer) = os_pipe::pipe()?;
             let source = File::from(OwnedFd::from(reader));
             rustix::io::ioctl_fionbio(&source, true)?;
-            Ok((Pipe { stream, source: Some(source), capture: Capture::new() }, writer))
+            Ok((Pipe { stream, source: Some(source), capture: Capture::default() }, writer))
         };
         let failed = |e| Error::io("cannot make a pipe", e);
         let ((out, out_writer), (err, err_writer)) =
@@ -182,14 +153,14 @@ impl<'a> Output<'a> {
         (&mut self.buffer, &mut self.pipes[0].capture)
     }
 
-    /// The captured end of the standard error.
-    pub(super) fn end_of_errors(&self) -> Vec<u8> {
-        self.pipes[1].capture.end()
+    /// The captured standard output and standard error.
+    pub(super) fn captured(self) -> [Capture; 2] {
+        self.pipes.map(|pipe| pipe.capture)
     }
 
-    /// Ends the capture of both streams.
-    pub(super) fn finish(self) -> [Captured; 2] {
-        self.pipes.map(|pipe| pipe.capture.finish())
+    /// The kept bytes of the standard error.
+    pub(super) fn errors(&self) -> Vec<u8> {
+        self.pipes[1].capture.bytes()
     }
 }
 
@@ -300,22 +271,21 @@ mod tests {
             sizes in prop::collection::vec(1_usize..400_000, 1..12),
         ) {
             let stream: Vec<u8> = (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect();
-            let mut capture = Capture::new();
+            let mut capture = Capture::default();
             let (mut rest, mut sizes) = (stream.as_slice(), sizes.iter().cycle());
             while !rest.is_empty() {
                 let (part, after) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
                 capture.add(part);
                 rest = after;
             }
-            let captured = capture.finish();
             let mut expected = stream.clone();
             if length > HEAD + TAIL {
                 expected.drain(HEAD..length - TAIL);
-                prop_assert_eq!(captured.gap, Some((HEAD, (length - HEAD - TAIL) as u64)));
+                prop_assert_eq!(capture.gap(), Some((HEAD, (length - HEAD - TAIL) as u64)));
             }
-            prop_assert_eq!(captured.total, length as u64);
-            prop_assert!(captured.bytes == expected);
-            prop_assert_eq!(captured.sha256, sha256(&stream));
+            prop_assert_eq!(capture.total, length as u64);
+            prop_assert!(capture.bytes() == expected);
+            prop_assert_eq!(capture.sha256(), sha256(&stream));
         }
     }
 }

@@ -75,6 +75,7 @@ pub(super) struct Supervised<'a, 'r> {
     plan: &'r Plan,
     socket: OwnedFd,
     output: Output<'a>,
+    started: Instant,
     run: Run<'a, 'r>,
     deadlines: Deadlines,
     seen: Seen,
@@ -96,25 +97,22 @@ struct Seen {
     lost: Option<String>,
     /// The answer to the last order to cover a path.
     covered: Option<std::result::Result<(), String>>,
-    /// The words for an end that a repository brought about.
-    reason: Option<String>,
+    /// The first reason to end the run early.
+    ended: Option<EarlyEnd>,
     status: Option<Status>,
     killed: Option<u32>,
     /// True if the helper and all of its processes have closed the socket.
     closed: bool,
 }
 
-/// The deadlines of a run, and the actions that were taken.
+/// The deadlines of a run.
 struct Deadlines {
-    started: Instant,
+    /// `None` after the order to terminate.
     terminate: Option<Instant>,
     /// `None` after the order to kill.
     kill: Option<Instant>,
     /// The time by which the init must have carried out the order to kill.
     abandon: Option<Instant>,
-    ended: Option<EarlyEnd>,
-    /// The command got SIGTERM because its time is nearly over.
-    asked: bool,
 }
 
 impl Deadlines {
@@ -139,14 +137,11 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Begins to supervise a run.
     pub(super) fn new(plan: &'r Plan, socket: OwnedFd, output: Output<'a>, started: Instant, run: Run<'a, 'r>) -> Self {
         let deadlines = Deadlines {
-            started,
             terminate: Some(started + run.timeout.saturating_sub(GRACE.min(run.timeout / 10))),
             kill: Some(started + run.timeout),
             abandon: None,
-            ended: None,
-            asked: false,
         };
-        Self { plan, socket, output, run, deadlines, seen: Seen::default() }
+        Self { plan, socket, output, started, run, deadlines, seen: Seen::default() }
     }
 
     /// Follows the run until all processes have ended.
@@ -170,11 +165,11 @@ impl<'a, 'r> Supervised<'a, 'r> {
                 relay.pass(&mut self.output);
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
-            let is_interrupted = || signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up);
-            let ended = wrong
-                .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
-                .or_else(|| self.run.steps.is_evaded.then_some(EarlyEnd::Evaded));
-            self.enforce(Instant::now(), ended);
+            let evaded = self.run.steps.is_evaded.then_some(EarlyEnd::Evaded);
+            if let Some(ended) = wrong.or(evaded) {
+                self.end(ended);
+            }
+            self.enforce(Instant::now());
         }
         if let Some(connections) = self.seen.connections.take() {
             let (report, messages) = connections.finish(&mut self.run.steps.recorder);
@@ -188,16 +183,16 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
         self.output.say_all(self.outlived());
         let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
-        if has_failed && self.deadlines.ended.is_none() && self.seen.relay.is_none() {
+        if has_failed && self.seen.ended.is_none() && self.seen.relay.is_none() {
             let Plan { cwd, view, network, .. } = self.plan;
-            let guess = guess_cause(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
+            let guess = guess_cause(&self.output.errors(), &cwd.path, view, network.destinations());
             self.output.say_all(guess);
         }
     }
 
     /// The message about processes that were ended because their command had ended.
     fn outlived(&self) -> Option<String> {
-        let count = self.seen.killed.filter(|killed| *killed > 0 && self.deadlines.ended.is_none())?;
+        let count = self.seen.killed.filter(|killed| *killed > 0 && self.seen.ended.is_none())?;
         self.seen.status.as_ref()?;
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
@@ -208,22 +203,13 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Covers the files of repositories anew that another process replaced, while the run is stopped.
     fn look_after(&mut self, watch: &mut git_dir::Watch) -> std::result::Result<(), EarlyEnd> {
-        let is_replaced = match watch.look() {
-            Ok(is_replaced) => is_replaced,
-            Err(why) => {
-                self.seen.reason.get_or_insert(why);
-                return Err(EarlyEnd::Guard);
-            }
-        };
+        let is_replaced = watch.look().map_err(EarlyEnd::Guard)?;
         let is_private = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
         if !is_replaced || !is_private || self.seen.closed || self.deadlines.kill.is_none() {
             return Ok(());
         }
         self.order(&Order::Freeze);
-        if let Err(why) = watch.cover_anew(&mut |path| self.cover(path)) {
-            self.seen.reason.get_or_insert(why);
-            return Err(EarlyEnd::Conflict);
-        }
+        watch.cover_anew(&mut |path| self.cover(path)).map_err(EarlyEnd::Conflict)?;
         self.order(&Order::Thaw);
         Ok(())
     }
@@ -261,16 +247,20 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
     }
 
-    /// Ends a command that must not continue, and processes that outlive the command.
-    fn enforce(&mut self, now: Instant, ended: Option<EarlyEnd>) {
-        if ended.is_some() && self.deadlines.ended.is_none() {
-            self.deadlines.ended = ended;
-            if ended == Some(EarlyEnd::Interrupted) && !self.run.patience.is_zero() {
-                self.deadlines.terminate = None;
+    /// Kills a command that must not continue.
+    fn end(&mut self, ended: EarlyEnd) {
+        self.seen.ended.get_or_insert(ended);
+        self.order_kill(Instant::now());
+    }
+
+    /// Ends a command whose time is over, and processes that outlive the command.
+    fn enforce(&mut self, now: Instant) {
+        if signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up) {
+            if self.run.patience.is_zero() {
+                self.end(EarlyEnd::Interrupted);
+            } else if self.seen.ended.is_none() {
                 self.deadlines.kill_by(now + self.run.patience);
-                self.order(&Order::Terminate);
-            } else {
-                self.order_kill(now);
+                self.terminate(EarlyEnd::Interrupted);
             }
         }
         // Remaining processes are killed after all output is closed.
@@ -278,21 +268,24 @@ impl<'a, 'r> Supervised<'a, 'r> {
         if self.seen.status.is_some() && is_shown && self.output.is_closed() {
             self.order_kill(now);
         }
+        // A command that receives SIGTERM has timed out, regardless of its exit status.
         if self.deadlines.terminate.is_some_and(|at| now >= at) {
-            self.deadlines.terminate = None;
-            self.deadlines.asked = true;
-            self.order(&Order::Terminate);
+            self.terminate(EarlyEnd::TimedOut);
         }
         if self.deadlines.kill.is_some_and(|at| now >= at) {
-            if self.seen.status.is_none() && self.deadlines.ended.is_none() {
-                self.deadlines.ended = Some(EarlyEnd::TimedOut);
-            }
             self.order_kill(now);
         }
         if self.deadlines.abandon.is_some_and(|at| now >= at) {
             self.deadlines.abandon = None;
             self.kill_init();
         }
+    }
+
+    /// Sends SIGTERM to the command.
+    fn terminate(&mut self, ended: EarlyEnd) {
+        self.seen.ended.get_or_insert(ended);
+        self.deadlines.terminate = None;
+        self.order(&Order::Terminate);
     }
 
     fn wait(&self, until: Option<Instant>, repositories: Option<&git_dir::Watch>) {
@@ -365,10 +358,6 @@ impl<'a, 'r> Supervised<'a, 'r> {
             Report::Covered(covered) => seen.covered = Some(covered),
             Report::Exited(status) => {
                 seen.status = Some(status);
-                // The command received SIGTERM, so it counts as timed out regardless of its exit status.
-                if self.deadlines.asked {
-                    self.deadlines.ended.get_or_insert(EarlyEnd::TimedOut);
-                }
                 self.deadlines.terminate = None;
                 self.deadlines.kill_by(Instant::now() + DRAIN);
             }
@@ -423,25 +412,23 @@ impl<'a, 'r> Supervised<'a, 'r> {
         // A run that is ended during its setup can fail at any step. That failure is neither an error of the command
         // nor a bug.
         let own_fault = self.seen.failure.as_ref().is_some_and(|failure| !matches!(failure, Failure::Setup(_)));
-        if let (None, Some(ended), false) = (&self.seen.ready, self.deadlines.ended, own_fault) {
-            return Err(ended.before_start(&self.plan.argv[0], self.run.timeout, self.seen.reason.as_deref()));
+        if let (None, Some(ended), false) = (&self.seen.ready, &self.seen.ended, own_fault) {
+            return Err(ended.before_start(&self.plan.argv[0], self.run.timeout));
         }
         if let Some(failure) = self.seen.failure {
             return Err(failure.into());
         }
-        let [stdout, stderr] = self.output.finish();
+        let [stdout, stderr] = self.output.captured();
         let Some(enforcement) = self.seen.ready else {
-            let said = String::from_utf8_lossy(&stderr.bytes).trim().to_owned();
             let message = "the sandbox helper ended before it started the command";
-            return Err(Error::new(Code::Unknown, message).with("stderr", said));
+            return Err(Error::new(Code::Unknown, message).with("stderr", stderr.text().trim()));
         };
         Ok(Outcome {
             status: self.seen.status.unwrap_or(Status { code: None, signal: Some(9) }),
-            ended: self.deadlines.ended,
-            reason: self.seen.reason,
+            ended: self.seen.ended,
             stdout,
             stderr,
-            duration: self.deadlines.started.elapsed(),
+            duration: self.started.elapsed(),
             enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
             steps: self.run.steps.finish(),
             connections: self.seen.connected,
