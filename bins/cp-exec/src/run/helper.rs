@@ -1,6 +1,7 @@
 //! The helper: the process that starts each run in its own sandbox, and the control group of a run.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,6 @@ use cp_common::{Error, Result};
 use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal};
 
 use super::result::Outcome;
 use super::streams::Output;
@@ -71,9 +71,7 @@ impl Helper {
         drop(writers);
         let mut supervised = Supervised::new(plan, socket, output, started, run);
         supervised.follow();
-        if let Some(group) = &group {
-            group.kill();
-        }
+        drop(group);
         supervised.finish()
     }
 
@@ -145,36 +143,17 @@ impl Group {
         drop(fs::write(group.0.join("memory.swap.max"), "0"));
         Some(group)
     }
-
-    /// Kills all processes of the group. With a process namespace there are none left.
-    fn kill(&self) {
-        let end = Instant::now() + KILL;
-        while Instant::now() < end {
-            let left = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
-            if left.is_empty() {
-                return;
-            }
-            // This kills all processes at once, including those that fork in the meantime. Kernels before 5.14 have no
-            // such file, so a process limit of 0 stops forks first.
-            if fs::write(self.0.join("cgroup.kill"), "1").is_err() {
-                drop(fs::write(self.0.join("pids.max"), "0"));
-                for pid in left.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 impl Drop for Group {
+    /// Kills all processes of the group, including those that fork in the meantime, and removes it. With a process
+    /// namespace there are none left, but the kernel may not have removed them yet.
     fn drop(&mut self) {
-        // All processes are dead, but the kernel may not have removed them yet.
-        for _ in 0..50 {
-            match fs::remove_dir(&self.0) {
-                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(1)),
-                _ => break,
-            }
+        let end = Instant::now() + KILL;
+        let is_busy = || fs::remove_dir(&self.0).is_err_and(|e| e.kind() == ErrorKind::ResourceBusy);
+        while is_busy() && Instant::now() < end {
+            drop(fs::write(self.0.join("cgroup.kill"), "1"));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
