@@ -210,46 +210,30 @@ pub(crate) fn advance_own_stdin(copy: OwnedFd) {
 
 fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     let meta = file.metadata()?;
-    if meta.is_file() && meta.len() <= COPIED {
-        let mut bytes = Vec::new();
-        let start = file.stream_position()?;
-        (&mut file).take(COPIED + 1).read_to_end(&mut bytes)?;
-        // A file that grows in the meantime is passed through a pipe.
-        if bytes.len() as u64 <= COPIED {
-            file.seek(SeekFrom::Start(start))?;
-            return sandbox::memory_file("stdin", &bytes);
-        }
-        return fed(std::io::Cursor::new(bytes).chain(file));
+    if !meta.is_file() || meta.len() > COPIED {
+        return fed(file);
     }
-    fed(Patient(file))
+    let (start, mut bytes) = (file.stream_position()?, Vec::new());
+    file.read_to_end(&mut bytes)?;
+    file.seek(SeekFrom::Start(start))?;
+    sandbox::memory_file("stdin", &bytes)
 }
 
-/// A file that waits where reading would block, because another process may have made the pipe non-blocking.
-struct Patient(File);
-
-impl Read for Patient {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            match self.0.read(into) {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None)?;
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-}
-
-/// A pipe that these bytes come through. Its writer ends with the command that reads it, or with this program.
-fn fed(mut from: impl Read + Send + 'static) -> std::io::Result<OwnedFd> {
+/// A pipe that the bytes of a file come through. Its writer ends with the command that reads it, or with this program.
+fn fed(mut from: File) -> std::io::Result<OwnedFd> {
     let (reader, mut writer) = os_pipe::pipe()?;
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let mut buffer = vec![0; 64 * 1024];
-        // The loop ends if the command stops reading, or if the input cannot be read.
-        while let Ok(length @ 1..) = from.read(&mut buffer) {
-            if writer.write_all(&buffer[..length]).is_err() {
-                return;
-            }
+        let mut is_read = true;
+        while is_read {
+            is_read = match from.read(&mut buffer) {
+                Ok(length @ 1..) => writer.write_all(&buffer[..length]).is_ok(),
+                // Another process may have made the pipe non-blocking.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&from, PollFlags::IN)], None).is_ok()
+                }
+                Ok(_) | Err(_) => false,
+            };
         }
     })?;
     Ok(reader.into())
