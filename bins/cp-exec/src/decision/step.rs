@@ -46,6 +46,7 @@ type Given = BTreeMap<String, String>;
 
 /// A start of a program that was decided about.
 pub(crate) struct StepRuling {
+    pub caller: Caller,
     /// The words, as [`kept`] shortens them.
     pub argv: Vec<String>,
     pub cwd: PathBuf,
@@ -98,7 +99,7 @@ pub(crate) fn decide_step(
     let (rule, mut reason, verdict) = verdict;
     reason.truncate(reason.floor_char_boundary(KEPT));
     let (cwd, file) = (request.cwd.clone(), request.file.path.clone());
-    (StepRuling { argv: kept(argv), cwd, file, sha256, rule, reason }, verdict)
+    (StepRuling { caller, argv: kept(argv), cwd, file, sha256, rule, reason }, verdict)
 }
 
 /// The beginning of long words, with the length and the hash of all of them. It ends at a blank, because half of a

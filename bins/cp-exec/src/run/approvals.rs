@@ -10,7 +10,7 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 
 use super::journal::Journal;
-use crate::decision::{Caller, StepRuling};
+use crate::decision::StepRuling;
 use crate::policy::Policy;
 use crate::refusal::refuse;
 use crate::sandbox::ExecCall;
@@ -76,15 +76,9 @@ pub(super) struct Questions(Vec<(Question, JoinHandle<Result<Option<Decided>>>)>
 
 /// A step that requires approval.
 pub(super) struct Question {
-    pub step: Step,
-    pub approval: Approval,
-}
-
-/// A start of a program that was decided about.
-pub(super) struct Step {
     pub call: ExecCall,
     pub ruling: StepRuling,
-    pub caller: Caller,
+    pub approval: Approval,
 }
 
 impl Questions {
@@ -95,9 +89,9 @@ impl Questions {
     /// Replaces the call of an open question if a signal restarted it. Returns a question that is not open.
     pub(super) fn restart(&mut self, asked: Question) -> Option<Question> {
         let is_same =
-            |open: &Step| open.call.process == asked.step.call.process && open.ruling.argv == asked.step.ruling.argv;
-        let Some((open, _)) = self.0.iter_mut().find(|(open, _)| is_same(&open.step)) else { return Some(asked) };
-        open.step.call = asked.step.call;
+            |open: &Question| open.call.process == asked.call.process && open.ruling.argv == asked.ruling.argv;
+        let Some((open, _)) = self.0.iter_mut().find(|(open, _)| is_same(open)) else { return Some(asked) };
+        open.call = asked.call;
         None
     }
 

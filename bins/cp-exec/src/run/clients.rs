@@ -13,8 +13,6 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::sandbox::Process;
-
 /// The most open connections. One more closes the oldest.
 const OPEN: usize = 16;
 /// The most connections that are accepted before other events of the run are handled.
@@ -51,12 +49,11 @@ pub(super) struct Clients {
 
 struct Connection {
     stream: UnixStream,
-    peer: Process,
     since: Instant,
     received: Vec<u8>,
 }
 
-type Answerer<'a> = &'a mut dyn FnMut(Process, &[u8]) -> Vec<u8>;
+type Answerer<'a> = &'a mut dyn FnMut(&[u8]) -> Vec<u8>;
 
 impl Clients {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
@@ -77,8 +74,8 @@ impl Clients {
         self.open.retain_mut(|connection| connection.since.elapsed() < PATIENCE && connection.advance(answer));
         for _ in 0..ACCEPTED {
             let Ok((stream, _)) = self.listener.accept() else { return };
-            let Some(mut connection) = Connection::new(stream) else { continue };
-            if connection.advance(answer) {
+            let mut connection = Connection { stream, since: Instant::now(), received: Vec::new() };
+            if connection.stream.set_nonblocking(true).is_ok() && connection.advance(answer) {
                 self.open.push_back(connection);
             }
             if self.open.len() > OPEN {
@@ -89,13 +86,6 @@ impl Clients {
 }
 
 impl Connection {
-    fn new(stream: UnixStream) -> Option<Self> {
-        stream.set_nonblocking(true).ok()?;
-        let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
-        let (peer, _) = Process::find(pid.as_raw_nonzero().get())?;
-        Some(Self { stream, peer, since: Instant::now(), received: Vec::new() })
-    }
-
     /// Receives a message, which ends when the client shuts down its side, and answers it. False after the answer or a
     /// failure.
     fn advance(&mut self, answer: Answerer<'_>) -> bool {
@@ -104,7 +94,7 @@ impl Connection {
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
                     // An answer is short, and the client has got nothing else, so that the kernel takes it at once.
-                    drop(self.stream.write(&answer(self.peer, &self.received)));
+                    drop(self.stream.write(&answer(&self.received)));
                     return false;
                 }
                 Ok(length) => self.received.extend_from_slice(&buffer[..length]),

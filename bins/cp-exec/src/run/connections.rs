@@ -8,6 +8,7 @@ use cp_common::output::printable_line;
 use cp_egress::{Connection, Decision, Destination, Egress};
 
 use super::journal::Recorder;
+use crate::glob::name_matches;
 use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
@@ -43,11 +44,12 @@ impl RunConnections {
         self.report.add(&connections, recorder, self.quiet)
     }
 
-    /// Ends the connections after the processes of the run have ended, and returns the report with the last messages.
-    pub(super) fn finish(self, recorder: &mut Recorder) -> (Connections, Vec<String>) {
+    /// Ends the connections after the processes of the run have ended. Returns the report, if there were any, with the
+    /// last messages.
+    pub(super) fn finish(self, recorder: &mut Recorder) -> (Option<Connections>, Vec<String>) {
         let Self { quiet, egress, mut report } = self;
         let messages = report.add(&egress.finish(), recorder, quiet);
-        (report, messages)
+        (Some(report).filter(|all| all.allowed + all.refused > 0), messages)
     }
 }
 
@@ -71,10 +73,7 @@ impl cp_egress::Namespace for Served {
 
 /// True if the refusal of a name needs no message.
 fn is_quiet(quiet: &[String], refused: &RefusedConnection) -> bool {
-    quiet.iter().any(|pattern| match pattern.strip_prefix('*') {
-        Some(end) => refused.name.ends_with(end),
-        None => *pattern == refused.name,
-    })
+    quiet.iter().any(|pattern| name_matches(pattern, &refused.name))
 }
 
 impl Connections {

@@ -196,10 +196,10 @@ impl Journal {
     }
 
     fn has_result(&mut self, intent: u64) -> Result<bool> {
-        let names = [format!("\"intent\":{intent},"), format!("\"intent\":{intent}}}")];
-        let found = self.newest(usize::MAX, |raw, line| {
-            let holds = |name: &String| memchr::memmem::find(raw, name.as_bytes()).is_some();
-            let is_result = line.is_event("exec.result") && names.iter().any(holds);
+        let found = self.newest(usize::MAX, |_, line| {
+            let data = line.member("data").filter(|_| line.is_event("exec.result"));
+            let data = data.and_then(|data| serde_json::from_slice::<Value>(data).ok());
+            let is_result = data.is_some_and(|data| data["intent"] == intent);
             (line.seq() <= intent || is_result).then_some(is_result)
         });
         Ok(found? == Some(true))

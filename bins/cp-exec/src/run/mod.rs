@@ -47,9 +47,9 @@ pub(crate) type RunResult = Result<Outcome>;
 
 /// A command with a decision and an intent on the ledger.
 pub(crate) struct Prepared {
-    ruling: Ruling,
+    pub(crate) ruling: Ruling,
     intent: Receipt,
-    stdin: Option<OwnedFd>,
+    pub(crate) stdin: Option<OwnedFd>,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub(crate) patience: Duration,
     /// The names whose refusal needs no message.
@@ -90,21 +90,6 @@ impl Prepared {
             is_agent: tool == "agent",
             _effect: effect,
         })
-    }
-
-    /// The remarks about the command.
-    pub(crate) fn notices(&self) -> Vec<String> {
-        self.ruling.decision.notices.clone()
-    }
-
-    /// True if a terminal of its own is the input and output of the command.
-    pub(crate) fn has_terminal(&self) -> bool {
-        self.ruling.plan.terminal.is_some()
-    }
-
-    /// Clones the descriptor of the command's standard input.
-    pub(crate) fn clone_stdin(&self) -> std::io::Result<Option<OwnedFd>> {
-        self.stdin.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
     /// Runs the command until all of its processes have ended.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::decision::Caller;
-use crate::rules::{is_shell, is_wrapper};
+use crate::rules::{Arguments, is_shell, is_wrapper};
 use crate::sandbox::Process;
 
 /// Above this number of processes, those that have ended are removed.
@@ -23,13 +23,15 @@ impl Provenance {
     /// The kind of program in a process: the last one that it executed, or that of the process from which it was
     /// forked. Unknown ones count as programs.
     pub(super) fn of(&self, process: Process, parent: i32) -> Caller {
-        lineage(process, parent).find_map(|process| self.known.get(&process).copied()).unwrap_or(Caller::Program)
+        let processes = std::iter::successors(Some((process, parent)), |(_, parent)| Process::find(*parent));
+        let mut known = processes.take(GENERATIONS).filter_map(|(process, _)| self.known.get(&process).copied());
+        known.next().unwrap_or(Caller::Program)
     }
 
     /// Records that a process executes a program. `is_git` is true for a git that the run cannot write.
     pub(super) fn executes(&mut self, process: Process, caller: Caller, name: &str, argv: &[String], is_git: bool) {
         if self.known.len() > MANY {
-            self.known.retain(|process, _| is_alive(process));
+            self.known.retain(|process, _| Process::find(process.pid).is_some_and(|(found, _)| found == *process));
         }
         if caller == Caller::Line {
             // Processes that the line forked from this process before still belong to the line.
@@ -47,46 +49,24 @@ impl Provenance {
     }
 }
 
-pub(super) fn is_alive(process: &Process) -> bool {
-    Process::find(process.pid).is_some_and(|(found, _)| found == *process)
-}
-
-/// A process and its ancestors, the nearest first.
-pub(super) fn lineage(process: Process, parent: i32) -> impl Iterator<Item = Process> {
-    let processes = std::iter::successors(Some((process, parent)), |(_, parent)| Process::find(*parent));
-    processes.map(|(process, _)| process).take(GENERATIONS)
-}
-
 /// The children of a process that is waiting for a decision, so that it cannot create more of them now.
 fn children(pid: i32) -> Vec<Process> {
     let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     listed.split_ascii_whitespace().filter_map(|pid| Some(Process::find(pid.parse().ok()?)?.0)).collect()
 }
 
-/// True if the line determines which programs a program starts: for a wrapper, or for a shell without a script.
+/// True if the line determines which programs a program starts: for a wrapper, or for a shell without a script, which
+/// has a line after `-c` or on its standard input.
 fn starts_others(name: &str, argv: &[String]) -> bool {
-    is_wrapper(name) || (is_shell(name) && !has_script(argv))
+    is_wrapper(name) || (is_shell(name) && !has_script(name, argv))
 }
 
-/// True if a shell has a script as an operand, instead of a line after `-c` or on its standard input.
-fn has_script(argv: &[String]) -> bool {
-    let mut words = argv.iter().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--" | "-" => return words.next().is_some(),
-            "--rcfile" | "--init-file" => drop(words.next()),
-            long if long.starts_with("--") => {}
-            cluster if cluster.len() > 1 && cluster.starts_with(['-', '+']) => {
-                if cluster.starts_with('-') && cluster.contains('c') {
-                    return false;
-                }
-                // `-o` and `-O` have the next word as their value.
-                if cluster.ends_with(['o', 'O']) {
-                    words.next();
-                }
-            }
-            _ => return true,
-        }
-    }
-    false
+/// True if a shell has a script as an operand. The caller can set any `argv[0]`.
+fn has_script(name: &str, argv: &[String]) -> bool {
+    let argv: Vec<String> = std::iter::once(name.to_owned()).chain(argv.iter().skip(1).cloned()).collect();
+    Arguments::read(&argv).script().is_some_and(|(script, after)| {
+        // A word such as `+o` unsets an option, and the next one may be its name.
+        let unsets = argv[..argv.len() - after.len()].iter().any(|word| word.starts_with('+'));
+        script != "-" && !unsets
+    })
 }

@@ -100,10 +100,9 @@ impl Outcome {
         let failure = self.failure(decision);
         let streams = json!({ "stdout": self.stdout.summary(), "stderr": self.stderr.summary() });
         let files_changed = self.changes.for_result();
-        let connections = self.connections.filter(|all| all.allowed + all.refused > 0);
         let others = [
             ("/denied", !self.steps.denied.is_empty()),
-            ("/connections", connections.is_some()),
+            ("/connections", self.connections.is_some()),
             ("/files_changed", files_changed.is_some()),
         ];
         let others = others.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name);
@@ -123,7 +122,7 @@ impl Outcome {
             receipt: Some(receipt),
             untrusted: ["/stdout", "/stderr", "/streams"].into_iter().chain(others).map(str::to_owned).collect(),
             denied: self.steps.denied,
-            connections,
+            connections: self.connections,
             files_changed,
         };
         Ok(FinishedRun { result, failure, is_ended: self.ended.is_some() })
@@ -258,7 +257,7 @@ pub(crate) struct Outcome {
     pub enforcement: Enforcement,
     /// The programs that it started.
     pub steps: StepsReport,
-    /// The connections to destinations of the policy, if the network is a list of them.
+    /// The connections to destinations of the policy, if there were any.
     pub connections: Option<Connections>,
     /// The files that it created, changed and removed.
     pub changes: Changes,
@@ -301,7 +300,8 @@ const READ: usize = 8 << 10;
 pub(super) fn guess_cause(stderr: &[u8], cwd: &Path, view: &View, listed: &[Destination]) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
     let about_path = |line| paths(line).map(|path| normal(&cwd.join(path))).find_map(|path| about(line, &path, view));
-    text.lines().rev().find_map(|line| about_path(line).or_else(|| about_port(line, listed)))
+    let why = text.lines().rev().find_map(|line| about_path(line).or_else(|| about_port(line, listed)))?;
+    Some(format!("a guess: it failed because {why}"))
 }
 
 /// The guess about a line that names a listed name together with another port: `NAME:PORT`, or `NAME port PORT`.
@@ -315,31 +315,30 @@ fn about_port(line: &str, listed: &[Destination]) -> Option<String> {
         let ports: Vec<u16> = named.flat_map(Destination::ports).copied().collect();
         (!ports.is_empty() && !ports.contains(&port)).then(|| {
             let line = allow_line("network", &format!("{name}:{port}"));
-            format!("a guess: it failed because the policy does not list {name} for port {port}; `{line}` allows it")
+            format!("the policy does not list {name} for port {port}; `{line}` allows it")
         })
     })
 }
 
+/// The guess about a line that names a path.
 fn about(line: &str, path: &Path, view: &View) -> Option<String> {
     let line = line.to_lowercase();
     let has = |errors: [&str; 2]| errors.iter().any(|error| line.contains(error));
     let shown = path.display();
     if has(OF_HIDDEN) && view.is_within(Operation::Hidden, path) {
-        return Some(format!("a guess: it failed because commands cannot read {shown}, which the policy hides"));
+        return Some(format!("commands cannot read {shown}, which the policy hides"));
     }
     if !has(OF_READ_ONLY) || !path.parent().is_some_and(Path::is_dir) {
         return None;
     }
     if path.starts_with("/dev") {
-        return Some(format!("a guess: it failed because the mode, owner and times of {shown} belong to the machine"));
+        return Some(format!("the mode, owner and times of {shown} belong to the machine"));
     }
     if view.is_within(Operation::ReadOnly, path) {
-        let reason = "because other programs run what it names";
-        return Some(format!("a guess: it failed because {shown} is read-only for commands, {reason}"));
+        return Some(format!("{shown} is read-only for commands, because other programs run what it names"));
     }
-    let advice = format!("`cp-exec allow write {shown}` makes it writable");
     (!view.is_within(Operation::Write, path))
-        .then(|| format!("a guess: it failed because {shown} is read-only for commands; {advice}"))
+        .then(|| format!("{shown} is read-only for commands; `cp-exec allow write {shown}` makes it writable"))
 }
 
 /// The words of a line that can be paths.

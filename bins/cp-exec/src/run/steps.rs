@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::program::approval::{self, Spent};
-use cp_common::wire::{Approval, quoted};
+use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::json;
 
-use super::approvals::{self, Question, Questions, Step};
+use super::approvals::{self, Question, Questions};
 use super::clients::ToolCall;
 use super::journal::{Journal, Recorder};
-use super::provenance::{Provenance, lineage};
+use super::provenance::Provenance;
 use super::result::StepsReport;
 use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;
@@ -62,8 +62,6 @@ pub(crate) struct Steps {
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
     answered: VecDeque<(Process, Vec<String>, bool)>,
-    /// The init of the run, after it has started.
-    init: Option<Process>,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
     /// True after a process executed another file than the one that was decided about, so that the run must end.
@@ -89,7 +87,6 @@ impl Steps {
             is_agent: ruling.decision.caller != Caller::Line,
             messages: Vec::new(),
             answered: VecDeque::new(),
-            init: None,
             started: HashMap::new(),
             is_evaded: false,
             report: StepsReport::default(),
@@ -133,7 +130,6 @@ impl Steps {
         let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
         self.provenance.executes(call.process, caller, &name, &argv, is_git);
         self.warn_of_unsigned(&argv);
-        self.init = Process::find(call.parent).map(|(init, _)| init);
         call.allow();
     }
 
@@ -170,21 +166,18 @@ impl Steps {
                 (Some(false), _) => return call.deny(),
                 (Some(true), _) => rulings.push((ruling, true)),
                 (None, Ok(None)) => rulings.push((ruling, false)),
-                (None, Err(error)) => return self.deny(&Step { call, ruling, caller }, None, error),
+                (None, Err(error)) => return self.deny(&call, &ruling, error),
                 (None, Ok(Some(mut approval))) => {
                     approval.shown.ran = self.ran.iter().cloned().collect();
-                    return self.ask(Question { step: Step { call, ruling, caller }, approval: *approval });
+                    return self.ask(Question { call, ruling, approval: *approval });
                 }
             }
         }
-        for (ruling, is_recorded) in &rulings {
-            if !is_recorded {
-                self.record(ruling, caller, "allow", None);
-            }
+        for (ruling, _) in rulings.iter().filter(|(_, is_recorded)| !is_recorded) {
+            self.record(ruling, "allow", None);
         }
-        let (ruling, _) = rulings.swap_remove(0);
-        self.warn_of_unsigned(&ruling.argv);
-        self.allow(&Step { call, ruling, caller }, &starts);
+        self.warn_of_unsigned(&rulings[0].0.argv);
+        self.allow(&call, &rulings[0].0, &starts);
     }
 
     /// Says once that commits of the run are not signed.
@@ -196,15 +189,15 @@ impl Steps {
         }
     }
 
-    fn allow(&mut self, Step { call, ruling, caller }: &Step, starts: &[ExecRequest]) {
+    fn allow(&mut self, call: &ExecCall, ruling: &StepRuling, starts: &[ExecRequest]) {
         if self.recorder.failed.is_some() {
             return call.deny();
         }
         let file = &starts[0].file.path;
         let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
         let is_git = !is_writable && file.file_name().is_some_and(|name| name == "git");
-        self.provenance.executes(call.process, *caller, &ruling.argv[0], &starts[0].argv, is_git);
-        if *caller == Caller::Line {
+        self.provenance.executes(call.process, ruling.caller, &ruling.argv[0], &starts[0].argv, is_git);
+        if ruling.caller == Caller::Line {
             self.ran.push_back(command_text(&ruling.argv));
             self.ran.drain(..self.ran.len().saturating_sub(RAN));
         }
@@ -235,8 +228,8 @@ impl Steps {
             let reason = format!("{} was executed instead of the program that was decided about", file.display());
             let error = refuse("evaded", &reason).hint("the run was ended; check what changes programs or links in it");
             self.messages.push(text_of(&error));
-            let (rule, cwd) = ("evaded".to_owned(), PathBuf::new());
-            self.record(&StepRuling { argv, cwd, file, sha256: None, rule, reason }, Caller::Program, "deny", None);
+            let (caller, rule, cwd) = (Caller::Program, "evaded".to_owned(), PathBuf::new());
+            self.record(&StepRuling { caller, argv, cwd, file, sha256: None, rule, reason }, "deny", None);
             self.report.error = Some(error);
             self.is_evaded = true;
         }
@@ -250,10 +243,10 @@ impl Steps {
         }
         let Some(question) = self.questions.restart(question) else { return };
         if let Err(error) = self.recorder.charge(&question.approval) {
-            return self.deny(&question.step, None, error);
+            return self.deny(&question.call, &question.ruling, error);
         }
         if !self.recorder.approval(Said::Asked, &question.approval) {
-            return question.step.call.deny();
+            return question.call.deny();
         }
         if let Some(question) = self.questions.ask(&self.policy, question, !self.is_agent) {
             self.settle(question, Ok(None));
@@ -273,32 +266,32 @@ impl Steps {
 
     /// Allows a step whose approval was spent, after the approval is synced. Otherwise refuses the step.
     fn settle(&mut self, question: Question, outcome: Result<Option<Spent>>) {
-        let Question { step, approval } = question;
+        let Question { call, ruling, approval } = question;
         let error = match outcome {
             Ok(Some(spent)) => {
-                self.record(&step.ruling, step.caller, "ask", Some(&spent.approval.id));
+                self.record(&ruling, "ask", Some(&spent.approval.id));
                 self.recorder.write();
                 self.recorder.approval(Said::Spent(&spent.grant), &spent.approval);
-                self.remember(step.call.process, &step.ruling.argv, true);
+                self.remember(call.process, &ruling.argv, true);
                 self.spent.push(spent);
                 // The programs that the kernel starts for it are not decided yet.
-                return self.decide_call(step.call);
+                return self.decide_call(call);
             }
             Ok(None) => approval::pause(&self.policy.cp_home, &approval).unwrap_or_else(|error| error),
             Err(error) => error,
         };
-        let awaits = approvals::paused(&error).is_some();
-        self.deny(&step, awaits.then_some(&approval), error);
+        self.deny(&call, &ruling, error);
     }
 
     /// Refuses a step, records that, and explains why on the standard error of its caller. The one program of the
     /// profile `strict` was promised no other, so the run does not fail by that.
-    fn deny(&mut self, Step { call, ruling, caller }: &Step, awaited: Option<&Approval>, error: Error) {
-        let id = awaited.map(|approval| approval.id.as_str());
+    fn deny(&mut self, call: &ExecCall, ruling: &StepRuling, error: Error) {
+        let approval = approvals::paused(&error).map(|approval| approval.id);
+        let id = approval.as_deref();
         let why = id.map_or_else(|| text_of(&error), |id| format!("needs approval; run cp-exec approve {id}"));
         self.explain(call, format!("{}: {why}", command_text(&ruling.argv)));
         self.remember(call.process, &ruling.argv, false);
-        let is_recorded = self.record(ruling, *caller, if id.is_some() { "ask" } else { "deny" }, id);
+        let is_recorded = self.record(ruling, if id.is_some() { "ask" } else { "deny" }, id);
         if id.is_some() {
             self.recorder.write();
         }
@@ -306,17 +299,14 @@ impl Steps {
             self.recorder.failed.get_or_insert(error);
         } else if !self.is_alone {
             self.report.denied_count += u64::from(is_recorded);
-            let denied = DeniedStep {
-                argv: ruling.argv.clone(),
-                rule: ruling.rule.clone(),
-                reason: ruling.reason.clone(),
-                approval: id.map(str::to_owned),
-            };
-            if comes_first(self.report.error.as_ref(), &denied) {
+            // A person can act on a pending approval, and so it comes before a final refusal.
+            let comes_first = |known: &Error| known.code() != Code::HumanRequired && id.is_some();
+            if self.report.error.as_ref().is_none_or(comes_first) {
                 self.report.error = Some(error);
             }
             if self.report.denied.len() < NAMED {
-                self.report.denied.push(denied);
+                let (argv, rule, reason) = (ruling.argv.clone(), ruling.rule.clone(), ruling.reason.clone());
+                self.report.denied.push(DeniedStep { argv, rule, reason, approval });
             }
         }
         call.deny();
@@ -340,13 +330,8 @@ impl Steps {
         self.answered.push_back((process, argv.to_vec(), is_allowed));
     }
 
-    /// Answers a message of a program inside: with null, or an error. A message of a process outside, which can have
-    /// the pid of one that has ended, gets no answer.
-    pub(super) fn answer(&mut self, process: Process, message: &[u8]) -> Vec<u8> {
-        let found = Process::find(process.pid).filter(|(found, _)| *found == process);
-        if !found.is_some_and(|(_, parent)| lineage(process, parent).any(|ancestor| Some(ancestor) == self.init)) {
-            return Vec::new();
-        }
+    /// Answers a message of a program inside, because only the view of the run has the socket: with null, or an error.
+    pub(super) fn answer(&mut self, message: &[u8]) -> Vec<u8> {
         let call = serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
         let error = call.and_then(|call| self.tool_call(call)).err().map(|error| error.to_value());
         serde_json::to_vec(&error).unwrap_or_default()
@@ -385,10 +370,10 @@ impl Steps {
     }
 
     /// Records a step if the budget allows it. False if it is only counted.
-    fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) -> bool {
+    fn record(&mut self, ruling: &StepRuling, decision: &str, approval: Option<&str>) -> bool {
         let report = &mut self.report;
         let number = report.line + report.programs;
-        let (by, count) = match caller {
+        let (by, count) = match ruling.caller {
             Caller::Line => ("line", &mut report.line),
             Caller::Program | Caller::Git => ("program", &mut report.programs),
         };
@@ -416,12 +401,6 @@ impl Steps {
         );
         true
     }
-}
-
-/// True if the error of a refusal replaces the known one. A step with a pending approval takes precedence over a
-/// final refusal, because a person can act on it.
-fn comes_first(known: Option<&Error>, denied: &DeniedStep) -> bool {
-    known.is_none_or(|known| known.code() != Code::HumanRequired && denied.approval.is_some())
 }
 
 /// The words of a command as one line of a message.

@@ -116,13 +116,6 @@ struct Deadlines {
 }
 
 impl Deadlines {
-    /// Extends the deadlines by the time that an answer took.
-    fn postpone(&mut self, by: Duration) {
-        for at in [&mut self.kill, &mut self.terminate].into_iter().flatten() {
-            *at += by;
-        }
-    }
-
     /// Kills no later than at this time, unless that was ordered before.
     fn kill_by(&mut self, time: Instant) {
         self.kill = self.kill.map(|kill| kill.min(time));
@@ -156,8 +149,11 @@ impl<'a, 'r> Supervised<'a, 'r> {
                 self.output.say_all(connections.record(&mut self.run.steps.recorder));
             }
             let now = Instant::now();
+            // The time that an answer takes does not count.
             if self.run.steps.is_waiting() {
-                self.deadlines.postpone(now - looked);
+                for at in [&mut self.deadlines.kill, &mut self.deadlines.terminate].into_iter().flatten() {
+                    *at += now - looked;
+                }
             }
             looked = now;
             self.output.read();
@@ -173,7 +169,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
         if let Some(connections) = self.seen.connections.take() {
             let (report, messages) = connections.finish(&mut self.run.steps.recorder);
-            self.seen.connected = Some(report);
+            self.seen.connected = report;
             self.output.say_all(messages);
         }
         // All writers are dead, but the pipes may still contain output.
@@ -239,7 +235,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let advance = steps.serve(listener);
         self.output.say_all(steps.messages.drain(..));
         if let Some(clients) = &mut self.seen.clients {
-            clients.serve(&mut |process, message| steps.answer(process, message));
+            clients.serve(&mut |message| steps.answer(message));
         }
         if !advance {
             self.seen.clients = None;

@@ -181,7 +181,8 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
     let (ran, passed) = pass_on(is_live(context), &mut prepared, engine, context);
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
-    let kept = ran.as_ref().ok().filter(|_| prepared.has_terminal()).map(|outcome| outcome.stderr.bytes());
+    let kept =
+        ran.as_ref().ok().filter(|_| prepared.ruling.plan.terminal.is_some()).map(|outcome| outcome.stderr.bytes());
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
         to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));
@@ -200,8 +201,12 @@ fn summary(ran: &RunResult) -> Option<String> {
         decided(steps.calls, steps.calls_denied, "tool call", "tool calls"),
         decided(steps.line + steps.programs, steps.denied_count, "program", "programs"),
     ];
-    let connections = outcome.connections.as_ref().filter(|all| all.allowed + all.refused > 0);
-    parts.extend(connections.map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")));
+    parts.extend(
+        outcome
+            .connections
+            .as_ref()
+            .map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")),
+    );
     parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
     let ended = outcome.ended.as_ref().and_then(|ended| serde_json::to_value(ended).ok()?.as_str().map(str::to_owned));
     parts.extend(ended.map(|ended| format!("ended ({ended})")));

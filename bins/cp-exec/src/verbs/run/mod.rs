@@ -302,8 +302,8 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     };
     let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin));
     let prepared = on_record(engine, &asked, ready)?;
-    for notice in prepared.notices() {
-        context.out.notice("command", Severity::Info, notice);
+    for notice in &prepared.ruling.decision.notices {
+        context.out.notice("command", Severity::Info, notice.as_str());
     }
     Ok(prepared)
 }
@@ -322,7 +322,8 @@ fn ready(engine: &mut Engine, command: &Command, stdin: impl Fn() -> Result<Opti
 
 /// Runs a command.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
-    let copy = if args.input(context) == Some("-") { prepared.clone_stdin()? } else { None };
+    let copy = prepared.stdin.as_ref().filter(|_| args.input(context) == Some("-"));
+    let copy = copy.map(OwnedFd::try_clone).transpose()?;
     let is_raw = context.out.format() == Format::Raw;
     let (ran, passed) = pass_on(is_raw, &mut prepared, engine, context);
     if let Some(copy) = copy {

@@ -25,7 +25,7 @@ def orphaned():
     try:
         s.sendall(b'{}')
         s.shutdown(1)
-        assert s.recv(1) == b''
+        s.recv(1)
     except OSError: pass
 def closing():
     for _ in range(1000): connect().close()
