@@ -65,36 +65,28 @@ impl cp_egress::Namespace for Served {
     }
 
     fn explain_refusal(&self, client: SocketAddr, refusal: &Connection) {
-        if let Some(refused) = refused(refusal).filter(|refused| !is_quiet(self.quiet, refused)) {
-            self.namespace.tell(client, &format!("cp-exec: {}\n", printable_line(&explain(&refused))));
+        if let Some(message) = refused(refusal).and_then(|refused| explain(&refused, self.quiet)) {
+            self.namespace.tell(client, &format!("cp-exec: {}\n", printable_line(&message)));
         }
     }
-}
-
-/// True if the refusal of a name needs no message.
-fn is_quiet(quiet: &[String], refused: &RefusedConnection) -> bool {
-    quiet.iter().any(|pattern| name_matches(pattern, &refused.name))
 }
 
 impl Connections {
     /// Adds connections to the report and the record. Returns the messages about first refusals.
     fn add(&mut self, connections: &[Connection], recorder: &mut Recorder, quiet: &[String]) -> Vec<String> {
-        for connection in connections {
-            recorder.add("exec.connection", connection);
-        }
-        if !connections.is_empty() {
-            recorder.write();
-        }
         let mut messages = Vec::new();
         for connection in connections {
+            recorder.add("exec.connection", connection);
             if connection.decision == Decision::Allow {
                 self.allowed += 1;
                 self.bytes_in += connection.bytes_in;
                 self.bytes_out += connection.bytes_out;
-                continue;
+            } else {
+                messages.extend(self.refuse(connection).and_then(|first| explain(&first, quiet)));
             }
-            let first = self.refuse(connection).filter(|first| !is_quiet(quiet, first));
-            messages.extend(first.map(|first| explain(&first)));
+        }
+        if !connections.is_empty() {
+            recorder.write();
         }
         messages
     }
@@ -139,13 +131,17 @@ fn entry(connection: &Connection) -> Option<String> {
     Destination::parse(&entry).is_ok().then_some(entry)
 }
 
-fn explain(refused: &RefusedConnection) -> String {
+/// The message about a refusal; none about a name that needs none.
+fn explain(refused: &RefusedConnection, quiet: &[String]) -> Option<String> {
     let RefusedConnection { name, address, rule, allow, .. } = refused;
+    if quiet.iter().any(|pattern| name_matches(pattern, name)) {
+        return None;
+    }
     let why = match (rule.as_str(), address) {
         ("private_address", Some(address)) => format!("its address {address} is not public"),
-        ("limit", _) => return format!("connection to {name} refused: too many names in one run"),
+        ("limit", _) => "too many names in one run".to_owned(),
         _ => "the policy does not list this name".to_owned(),
     };
-    let hint = allow.as_ref().map(|line| format!("; {TO_ALLOW}{line}"));
-    format!("connection to {name} refused: {why}{}", hint.unwrap_or_default())
+    let hint = allow.as_ref().filter(|_| rule != "limit").map(|line| format!("; {TO_ALLOW}{line}"));
+    Some(format!("connection to {name} refused: {why}{}", hint.unwrap_or_default()))
 }

@@ -309,17 +309,12 @@ impl Journal {
     /// Creates an entry that names the actor.
     pub(super) fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;
-        let mut entry = Entry::new(event).agent(agent.clone());
-        if let Some(HostCall { host, session, call }) = host {
-            entry = entry.with("host", host).with("host_session", session).with("host_call", call);
-        }
-        if let Some(session) = session {
-            entry = entry.session(session.clone());
-        }
-        if let Some(run) = run {
-            entry = entry.run(run.clone());
-        }
-        entry
+        let entry = Entry::new(event).agent(agent.clone());
+        let entry = host.iter().fold(entry, |entry, HostCall { host, session, call }| {
+            entry.with("host", host).with("host_session", session).with("host_call", call)
+        });
+        let entry = session.iter().fold(entry, |entry, session| entry.session(session.as_str()));
+        run.iter().fold(entry, |entry, run| entry.run(run.as_str()))
     }
 
     /// Opens the ledger. If it cannot be opened, nothing runs.

@@ -34,7 +34,7 @@ pub(crate) use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::terminal::terminal_size;
 use crate::changes::{Baseline, Store};
-use crate::decision::{HashCache, Ruling};
+use crate::decision::{Caller, HashCache, Ruling};
 use crate::git_dir::Session;
 use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
@@ -56,8 +56,6 @@ pub(crate) struct Prepared {
     pub(crate) quiet: &'static [String],
     /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
-    /// True for a whole agent, which may run all day.
-    is_agent: bool,
     _effect: signals::Effect,
 }
 
@@ -80,16 +78,7 @@ impl Prepared {
         }
         let intent = engine.journal.intend(tool, &ruling)?;
         ruling.plan.view.files = std::mem::take(&mut ruling.git.read().files);
-        Ok(Self {
-            ruling,
-            intent,
-            stdin,
-            patience: Duration::ZERO,
-            quiet: &[],
-            open: None,
-            is_agent: tool == "agent",
-            _effect: effect,
-        })
+        Ok(Self { ruling, intent, stdin, patience: Duration::ZERO, quiet: &[], open: None, _effect: effect })
     }
 
     /// Runs the command until all of its processes have ended.
@@ -97,7 +86,8 @@ impl Prepared {
         let session_of_helper = engine.helper()?.session();
         let Engine { policy, hashes, .. } = &*engine;
         let store = Store::of_home(&policy.cp_home);
-        let mut session = Session::begin(&mut self.ruling.watched.repositories, self.is_agent, &store);
+        let is_agent = self.ruling.decision.caller == Caller::Program;
+        let mut session = Session::begin(&mut self.ruling.watched.repositories, is_agent, &store);
         let place = (&policy.cp_home, policy.ledger.as_path());
         self.open = Some(OpenRun::begin(place, self.intent.seq, session_of_helper, &self.ruling.watched)?);
         let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent.seq);

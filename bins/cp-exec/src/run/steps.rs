@@ -415,8 +415,6 @@ fn command_text(argv: &[String]) -> String {
 
 /// The text of an error, with its hint.
 fn text_of(error: &Error) -> String {
-    match error.hint_text() {
-        Some(hint) => format!("{}; {hint}", error.message()),
-        None => error.message().to_owned(),
-    }
+    let hint = error.hint_text().map(|hint| format!("; {hint}"));
+    format!("{}{}", error.message(), hint.unwrap_or_default())
 }

@@ -106,6 +106,7 @@ struct Seen {
 }
 
 /// The deadlines of a run.
+#[derive(Clone, Copy)]
 struct Deadlines {
     /// `None` after the order to terminate.
     terminate: Option<Instant>,
@@ -119,10 +120,6 @@ impl Deadlines {
     /// Kills no later than at this time, unless that was ordered before.
     fn kill_by(&mut self, time: Instant) {
         self.kill = self.kill.map(|kill| kill.min(time));
-    }
-
-    fn next(&self) -> Option<Instant> {
-        [self.terminate, self.kill, self.abandon].into_iter().flatten().min()
     }
 }
 
@@ -142,7 +139,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let mut repositories = self.run.repositories.take();
         let mut looked = Instant::now();
         while !self.seen.closed {
-            self.wait(self.deadlines.next(), repositories.as_deref());
+            self.wait(repositories.as_deref());
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
@@ -284,14 +281,17 @@ impl<'a, 'r> Supervised<'a, 'r> {
         self.order(&Order::Terminate);
     }
 
-    fn wait(&self, until: Option<Instant>, repositories: Option<&git_dir::Watch>) {
+    fn wait(&self, repositories: Option<&git_dir::Watch>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         fds.extend(repositories.and_then(git_dir::Watch::source));
         fds.extend(self.output.sources());
         fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
         fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
-        let left = until.map_or(SIGNAL_POLL, |until| until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL));
+        let Deadlines { terminate, kill, abandon } = self.deadlines;
+        let left =
+            [terminate, kill, abandon].into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.min().unwrap_or(SIGNAL_POLL).min(SIGNAL_POLL);
         let _ = rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
 
