@@ -29,7 +29,47 @@ use crate::send::{Direct, RequestArgs, RequestBuilder};
 use crate::wire_api::Request;
 
 /// The entries of these verbs in `reference`.
-pub(crate) const DOCS: [VerbDoc; 4] = [SUBMIT, STATUS, result::DOC, CANCEL];
+pub(crate) const DOCS: [VerbDoc; 4] = [
+    VerbDoc {
+        path: "batch submit",
+        class: Class::Governed,
+        output: "batch_job",
+        also: &["summary"],
+        examples: &[
+            "cp-llm batch submit --backend stub -- hello",
+            "jq -nc '{messages:[{role:\"user\",content:\"hi\"}]}' | cp-llm batch submit --backend stub --rows",
+        ],
+        input: &[Input::Text, Input::Records, Input::Rows],
+        events: &["llm.request", "llm.batch"],
+        ..VerbDoc::EMPTY
+    },
+    VerbDoc {
+        path: "batch status",
+        class: Class::Query,
+        output: "batch_job",
+        also: &["summary"],
+        exits: &[7, 8],
+        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
+        sort: Some("created_at, descending"),
+        ..VerbDoc::EMPTY
+    },
+    VerbDoc {
+        path: "batch result",
+        class: Class::Governed,
+        output: "message",
+        also: &["summary"],
+        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
+        events: &["llm.response", "llm.batch"],
+        ..VerbDoc::EMPTY
+    },
+    VerbDoc {
+        path: "batch cancel",
+        class: Class::Governed,
+        output: "batch_job",
+        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
+        ..VerbDoc::EMPTY
+    },
+];
 
 /// Let a provider answer prompts later, for less
 #[derive(clap::Args)]
@@ -40,46 +80,42 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Submit(Box<SubmitArgs>),
-    Status(StatusArgs),
-    Result(result::Args),
-    Cancel(CancelArgs),
+    /// Submit prompts as a batch that their provider answers later
+    Submit(Box<RequestArgs>),
+    /// Print the state of batches
+    Status {
+        /// Wait until all batches have ended, and print each when it ends
+        #[arg(long)]
+        wait: bool,
+        /// The batches, by id or a prefix of it (default: all)
+        #[arg(value_name = "ID")]
+        ids: Vec<String>,
+    },
+    /// Print the answers of batches that have ended
+    Result {
+        /// The batches, by id or a prefix of it
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Cancel a batch; answers from before can be printed
+    Cancel {
+        /// The batch, by id or a prefix of it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Submit(args) => submit(args, context),
-        Verb::Status(args) => status(args, context),
-        Verb::Result(args) => result::run(args, context),
-        Verb::Cancel(args) => cancel(args, context),
+        Verb::Status { wait, ids } => status(*wait, ids, context),
+        Verb::Result { ids } => result::run(ids, context),
+        Verb::Cancel { id } => cancel(id, context),
     }
 }
 
-/// The entry of this verb in `reference`.
-const SUBMIT: VerbDoc = VerbDoc {
-    path: "batch submit",
-    class: Class::Governed,
-    output: "batch_job",
-    also: &["summary"],
-    examples: &[
-        "cp-llm batch submit --backend stub -- hello",
-        "jq -nc '{messages:[{role:\"user\",content:\"hi\"}]}' | cp-llm batch submit --backend stub --rows",
-    ],
-    input: &[Input::Text, Input::Records, Input::Rows],
-    events: &["llm.request", "llm.batch"],
-    ..VerbDoc::EMPTY
-};
-
-/// Submit prompts as a batch that their provider answers later
-#[derive(clap::Args)]
-#[group(skip)]
-struct SubmitArgs {
-    #[command(flatten)]
-    request: RequestArgs,
-}
-
-fn submit(SubmitArgs { request: args }: &SubmitArgs, context: &mut Context) -> Result<()> {
+fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
     let direct = Direct::default();
     let source = args.source(&direct)?;
     let (engine, mut requests) = args.prepared(&direct, context)?;
@@ -174,7 +210,7 @@ impl Submit<'_> {
             rows: std::mem::take(&mut self.rows),
             ..Batch::default()
         };
-        let batch = Batch::locked(&context.home, &id, Some(new))?;
+        let batch = new.stored(&context.home)?;
         if batch.job.input_hash == input_hash {
             return Ok(batch);
         }
@@ -201,37 +237,14 @@ impl Submit<'_> {
     }
 }
 
-/// The entry of this verb in `reference`.
-const STATUS: VerbDoc = VerbDoc {
-    path: "batch status",
-    class: Class::Query,
-    output: "batch_job",
-    also: &["summary"],
-    exits: &[7, 8],
-    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
-    sort: Some("created_at, descending"),
-    ..VerbDoc::EMPTY
-};
-
 /// The first and the longest interval between two requests for the state.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// Print the state of batches
-#[derive(clap::Args)]
-struct StatusArgs {
-    /// Wait until all batches have ended, and print each when it ends
-    #[arg(long)]
-    wait: bool,
-    /// The batches, by id or a prefix of it (default: all)
-    #[arg(value_name = "ID")]
-    ids: Vec<String>,
-}
-
-fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
+fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let mut shown = context.out.progress();
-    let mut open = if args.ids.is_empty() { Batch::all(&context.home, "")? } else { Vec::new() };
-    for id in &args.ids {
+    let mut open = if ids.is_empty() { Batch::all(&context.home, "")? } else { Vec::new() };
+    for id in ids {
         match Batch::find(&context.home, id) {
             Ok(batch) => open.push(batch),
             Err(error) => context.out.item_failed(error)?,
@@ -242,7 +255,7 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
         let mut running = Vec::new();
         for batch in open {
             match Client::of_batch(&batch, context).and_then(|client| client.progress(&batch)) {
-                Ok(job) if args.wait && !job.is_ended() => {
+                Ok(job) if waits && !job.is_ended() => {
                     shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
                     running.push(batch);
                 }
@@ -251,7 +264,7 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
                     context.out.item_succeeded();
                 }
                 Err(error) if error.code() == Code::Interrupted => return Err(error),
-                Err(error) if args.wait && error.code().row().retryable => {
+                Err(error) if waits && error.code().row().retryable => {
                     context.warn(&format!("{}: {}; asking again", batch.job.job_id, error.message()));
                     running.push(batch);
                 }
@@ -268,25 +281,8 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
     }
 }
 
-/// The entry of this verb in `reference`.
-const CANCEL: VerbDoc = VerbDoc {
-    path: "batch cancel",
-    class: Class::Governed,
-    output: "batch_job",
-    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
-    ..VerbDoc::EMPTY
-};
-
-/// Cancel a batch; answers from before can be printed
-#[derive(clap::Args)]
-struct CancelArgs {
-    /// The batch, by id or a prefix of it
-    #[arg(value_name = "ID")]
-    id: String,
-}
-
-fn cancel(args: &CancelArgs, context: &mut Context) -> Result<()> {
-    let batch = Batch::find_locked(&context.home, &args.id)?;
+fn cancel(id: &str, context: &mut Context) -> Result<()> {
+    let batch = Batch::find(&context.home, id)?.locked()?;
     if batch.job.provider_id.is_none() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::state::{Batch, BatchJob, State};
+use super::state::{Batch, BatchJob, Event, State};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::server::Server;
@@ -97,24 +97,19 @@ impl Client {
     /// the provider may have created it.
     pub(super) fn create(&self, batch: &mut Batch, requests: &[Vec<u8>]) -> Result<()> {
         let Some(server) = self.server() else {
-            batch.job.provider_id = Some("stub".to_owned());
-            return batch.store();
+            return batch.note(Event::Created("stub".to_owned()));
         };
         let mut is_sent = false;
         // A file without a batch costs nothing.
         let made = self.body(server, batch, requests).and_then(|body| {
-            batch.was_asked = true;
-            batch.store()?;
+            batch.note(Event::Asked)?;
             let mut rest = body.as_slice();
             let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
             // An incomplete body was not a complete request.
             is_sent = rest.is_empty();
             made
         });
-        let made = made.and_then(|made| {
-            batch.job.provider_id = Some(id_of(&made, "id")?);
-            batch.store()
-        });
+        let made = made.and_then(|made| batch.note(Event::Created(id_of(&made, "id")?)));
         let Err(error) = made.map_err(Error::fatal) else { return Ok(()) };
         let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
         if !is_sent || (400..500).contains(&status) && status != 408 {
@@ -211,13 +206,14 @@ fn progress(mut job: BatchJob, found: &Value, path: &str) -> BatchJob {
     job.failure = found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened);
     job.untrusted = job.failure.iter().map(|_| "/failure".to_owned()).collect();
     let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(found, name).ok());
-    let first;
-    (job.results, first) = match found.get("processing_status") {
+    let (paths, counted): (Vec<_>, _) = match found.get("processing_status") {
         Some(_) => (vec![format!("{path}/results")], job.done),
         None => (files.map(|file| format!("/files/{file}/content")).collect(), completed),
     };
-    let has_counts = job.done > 0 || job.status != State::Succeeded;
-    job.recorded = (first, if has_counts { first } else { job.count });
+    job.results = paths.into_iter().map(|path| (path, counted)).collect();
+    if let (Some((_, least)), 0, State::Succeeded) = (job.results.last_mut(), job.done, job.status) {
+        *least = job.count;
+    }
     job
 }
 

@@ -4,13 +4,12 @@
 //! prints it from there.
 
 use cp_common::output::Place;
-use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde_json::{Value, json};
 
 use super::provider::Client;
-use super::state::{Batch, Row};
+use super::state::{Batch, Event, Row};
 use crate::backend::Exchange;
 use crate::backend::server::Server;
 use crate::engine::Work;
@@ -18,32 +17,13 @@ use crate::send::print_cut;
 use crate::wire_api::ends::remark;
 use crate::wire_api::{bad_answer, exact, parsed, text_of};
 
-/// The entry of this verb in `reference`.
-pub(super) const DOC: VerbDoc = VerbDoc {
-    path: "batch result",
-    class: Class::Governed,
-    output: "message",
-    also: &["summary"],
-    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
-    events: &["llm.response", "llm.batch"],
-    ..VerbDoc::EMPTY
-};
-
-/// Print the answers of batches that have ended
-#[derive(clap::Args)]
-pub(super) struct Args {
-    /// The batches, by id or a prefix of it
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
-}
-
-pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+pub(super) fn run(ids: &[String], context: &mut Context) -> Result<()> {
     context.out.filtering();
-    if args.ids.len() > 1 {
+    if ids.len() > 1 {
         context.out.streaming()?;
     }
-    for id in &args.ids {
-        print_answers(Batch::find_locked(&context.home, id)?, context)?;
+    for id in ids {
+        print_answers(Batch::find(&context.home, id)?.locked()?, context)?;
     }
     Ok(())
 }
@@ -59,7 +39,7 @@ fn print_answers(mut batch: Batch, context: &mut Context) -> Result<()> {
         if index.is_some() {
             context.out.streaming()?;
         }
-        match outcome {
+        match outcome.map(|outcome| *outcome) {
             Some(Ok(message)) => {
                 if let Some(remark) = remark(&message) {
                     context.warn(remark);
@@ -96,15 +76,11 @@ fn settle_all(batch: &mut Batch, context: &Context) -> Result<()> {
     }
     if let Some(server) = backend.server() {
         // No row of a later file is settled before the first file is whole, so all settled rows can be counted.
-        let mut least = job.recorded.0;
-        for (at, path) in job.results.iter().enumerate() {
-            if at + 1 == job.results.len() {
-                least = job.recorded.0.max(job.recorded.1);
-            }
+        for (path, least) in &job.results {
             let is_torn = settle_results(&client, server, path, batch)?;
             let settled = batch.rows.iter().filter(|row| row.outcome.is_some()).count() as u64;
-            if is_torn || settled < least {
-                let message = format!("the results of {id} are incomplete: {settled} of {} rows", job.recorded.1);
+            if is_torn || settled < *least {
+                let message = format!("the results of {id} are incomplete: {settled} of {least} rows");
                 return Err(Error::new(Code::Network, message)
                     .with("origin", "upstream")
                     .with("reason", "cut")
@@ -145,7 +121,7 @@ fn settle(client: &Client, batch: &mut Batch, number: usize, exchange: impl Fn(&
     // A signal waits until the outcome is both on the ledger and in the file of the rows.
     let _effect = signals::effect();
     let outcome = client.engine.message_of_row(&work, &batch.name_of(number), &row.request_hash, exchange)?;
-    batch.settle(number, outcome.map_err(|error| error.to_value()))
+    batch.note(Event::Settled(number, Box::new(outcome.map_err(|error| error.to_value()))))
 }
 
 /// Parses a line of results, of either API.

@@ -1,19 +1,16 @@
-//! The files of a batch: `ID.json` has its record and its terms and is replaced whole; `ID.jsonl` has its rows and then
-//! the outcomes of rows, each on a line. A batch without the former was not stored completely; a line without its end
-//! is not there.
+//! The state file of a batch, `ID.jsonl`: its record and its terms, its rows, then what happened to it, each on a line.
+//! It appears with all of its rows. A line without its end is not there.
 //!
 //! The rows are read whole, because the provider limits the size of a batch, and the submission had it in memory too.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use cp_common::home::{Home, locked, make_directory, write_whole};
+use cp_common::home::{Home, create_whole, locked};
 use cp_common::wire::{Message, Prompt, Reply};
 use cp_common::{Code, Error, Result};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,10 +26,12 @@ pub(super) struct Row {
     pub request_hash: String,
     pub bytes: u64,
     pub prompt: Prompt,
-    /// A message, or the members of an error.
     #[serde(skip)]
-    pub outcome: Option<Result<Message, Value>>,
+    pub outcome: Option<Outcome>,
 }
+
+/// The message of a row, or the members of its error.
+pub(super) type Outcome = Box<Result<Message, Value>>;
 
 impl Row {
     /// Restores the request, as far as it is needed for the answer.
@@ -45,11 +44,16 @@ impl Row {
     }
 }
 
-/// Encodes a line of a file.
-pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
-    line.push(b'\n');
-    Ok(line)
+/// What happened to a batch.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Event {
+    /// The provider is asked to create the batch. Until its id is known the outcome is unknown.
+    Asked,
+    /// The provider has created it, with this id.
+    Created(String),
+    /// A row has its outcome.
+    Settled(usize, Outcome),
 }
 
 /// A batch, and what reading its answers needs of its submission.
@@ -61,51 +65,38 @@ pub(super) struct Batch {
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
-    /// True if the provider was asked to create the batch. Without its id the outcome is unknown.
+    #[serde(skip)]
     pub was_asked: bool,
-    /// The rows, if the batch is locked.
     #[serde(skip)]
     pub rows: Vec<Row>,
-    /// The file of the rows, which is the lock.
-    #[serde(skip)]
-    pub file: Option<File>,
-    /// The other file.
     #[serde(skip)]
     pub path: PathBuf,
+    /// The file, if the batch is locked.
+    #[serde(skip)]
+    pub file: Option<File>,
 }
 
 impl Batch {
-    /// Locks the batch with this id and reads its rows. If there is none, a new one is stored.
-    pub(super) fn locked(home: &Home, id: &str, new: Option<Self>) -> Result<Self> {
-        let directory = home.state("batches");
-        make_directory(&directory)?;
-        let [path, rows] = ["json", "jsonl"].map(|extension| directory.join(format!("{id}.{extension}")));
-        let mut file = locked(&rows, || {
-            let opened = OpenOptions::new().read(true).append(true).create(new.is_some()).mode(0o600).open(&rows);
-            opened.map_err(|e| Error::io("opening", e).in_file(&rows).fatal())
+    /// Stores the batch, unless there is one of its id, and locks it.
+    pub(super) fn stored(mut self, home: &Home) -> Result<Self> {
+        let mut lines = line_of(&self)?;
+        for row in &self.rows {
+            lines.extend(line_of(row)?);
+        }
+        self.path = home.state("batches").join(format!("{}.jsonl", self.job.job_id));
+        create_whole(&self.path, &lines).map_err(Error::fatal)?;
+        self.locked()
+    }
+
+    /// Locks the batch against other processes, and reads what they did with it.
+    pub(super) fn locked(self) -> Result<Self> {
+        let file = locked(&self.path, || {
+            let opened = OpenOptions::new().append(true).open(&self.path);
+            opened.map_err(|e| Error::io("opening", e).in_file(&self.path).fatal())
         })?;
-        if let Some(new) = new.filter(|_| !path.exists()) {
-            let text = new.rows.iter().map(line_of).collect::<Result<Vec<_>>>()?.concat();
-            file.set_len(0).and_then(|()| file.write_all(&text)).and_then(|()| file.sync_all()).map_err(failed)?;
-            let batch = Self { file: Some(file), path, ..new };
-            return batch.store().map(|()| batch);
-        }
-        let mut batch = Self::read(path)?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(failed)?;
+        let (batch, length) = Self::read(self.path)?;
         // The incomplete line of a killed process is removed.
-        text.truncate(memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1));
-        file.set_len(text.len() as u64).map_err(failed)?;
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            if (batch.rows.len() as u64) < batch.job.count {
-                batch.rows.push(parse(line, &rows)?);
-                continue;
-            }
-            let (number, outcome): (usize, _) = parse(line, &rows)?;
-            if let Some(row) = batch.rows.get_mut(number) {
-                row.outcome = Some(outcome);
-            }
-        }
+        file.set_len(length).map_err(failed)?;
         Ok(Self { file: Some(file), ..batch })
     }
 
@@ -120,11 +111,6 @@ impl Batch {
         }
     }
 
-    /// Finds a batch and locks it against other processes.
-    pub(super) fn find_locked(home: &Home, id: &str) -> Result<Self> {
-        Self::locked(home, &Self::find(home, id)?.job.job_id, None)
-    }
-
     /// The batches whose ids begin with a text, the newest first, without their rows.
     pub(super) fn all(home: &Home, prefix: &str) -> Result<Vec<Self>> {
         let directory = home.state("batches");
@@ -133,33 +119,55 @@ impl Batch {
             other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
         };
         let mut all = Vec::new();
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.strip_suffix(".json").is_some_and(|id| id.starts_with(prefix)) {
-                all.push(Self::read(path)?);
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with("BAT-") && name.starts_with(prefix)) {
+                all.push(Self { rows: Vec::new(), ..Self::read(entry.path())?.0 });
             }
         }
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
         Ok(all)
     }
 
-    fn read(path: PathBuf) -> Result<Self> {
+    /// Reads a batch, and the length of its complete lines.
+    fn read(path: PathBuf) -> Result<(Self, u64)> {
+        let wrong = |e| Error::config(format!("not a batch: {e}")).in_file(&path).fatal();
         let text = std::fs::read(&path).map_err(|e| Error::io("opening", e).in_file(&path).fatal())?;
-        let batch = parse(&text, &path)?;
-        Ok(Self { path, ..batch })
+        let end = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
+        let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
+        let mut batch: Self = serde_json::from_slice(lines.next().unwrap_or_default()).map_err(wrong)?;
+        let rows = lines.by_ref().take(usize::try_from(batch.job.count).unwrap_or(usize::MAX));
+        batch.rows = rows.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(wrong)?;
+        if (batch.rows.len() as u64) < batch.job.count {
+            return Err(Error::config("not a batch: rows are missing").in_file(&path).fatal());
+        }
+        for line in lines {
+            batch.apply(serde_json::from_slice(line).map_err(wrong)?);
+        }
+        Ok((Self { path, ..batch }, end as u64))
     }
 
-    /// Stores all but the rows.
-    pub(super) fn store(&self) -> Result<()> {
-        write_whole(&self.path, &line_of(self)?).map_err(Error::fatal)
-    }
-
-    /// Stores the outcome of a row.
-    pub(super) fn settle(&mut self, number: usize, outcome: Result<Message, Value>) -> Result<()> {
-        let line = line_of(&(number, &outcome))?;
+    /// Adds what happened to the file, which is synced except after the outcome of a row.
+    pub(super) fn note(&mut self, event: Event) -> Result<()> {
+        let line = line_of(&event)?;
         self.file.as_ref().map_or(Ok(()), |mut file| file.write_all(&line)).map_err(failed)?;
-        self.rows[number].outcome = Some(outcome);
+        if !matches!(event, Event::Settled(..)) {
+            self.sync()?;
+        }
+        self.apply(event);
         Ok(())
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Asked => self.was_asked = true,
+            Event::Created(id) => self.job.provider_id = Some(id),
+            Event::Settled(number, outcome) => {
+                if let Some(row) = self.rows.get_mut(number) {
+                    row.outcome = Some(outcome);
+                }
+            }
+        }
     }
 
     pub(super) fn sync(&self) -> Result<()> {
@@ -168,8 +176,7 @@ impl Batch {
 
     /// Removes the batch.
     pub(super) fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path).map_err(failed)?;
-        std::fs::remove_file(self.path.with_extension("jsonl")).map_err(failed)
+        std::fs::remove_file(&self.path).map_err(failed)
     }
 
     /// The name of a row in the ledger.
@@ -178,8 +185,11 @@ impl Batch {
     }
 }
 
-fn parse<T: DeserializeOwned>(json: &[u8], path: &Path) -> Result<T> {
-    serde_json::from_slice(json).map_err(|e| Error::config(format!("not a batch: {e}")).in_file(path).fatal())
+/// Encodes a line of a file.
+pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 fn failed(e: std::io::Error) -> Error {
@@ -235,13 +245,10 @@ pub(crate) struct BatchJob {
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
-    /// The paths of its results at the provider.
+    /// The paths of its results at the provider, each with the number of rows that have at least one when it is read. A
+    /// provider without counts has a result for each row of a batch that succeeded.
     #[serde(skip)]
-    pub results: Vec<String>,
-    /// The number of rows in the first of them, and in all, as far as the provider counts them. A provider without
-    /// counts has a result for each row of a batch that succeeded.
-    #[serde(skip)]
-    pub recorded: (u64, u64),
+    pub results: Vec<(String, u64)>,
 }
 
 impl BatchJob {
