@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
-use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use rustix::fs::AtFlags;
 use similar::{Algorithm, TextDiff};
 
 use crate::changes::changed;
@@ -105,26 +105,15 @@ impl Pending {
             self.is_unchanged(&directory, name)?;
             return rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(|e| failed(e.into()));
         };
-        let mut new = NewFile::make(directory.as_fd()).map_err(failed)?;
-        self.fill(&mut new.file, after).map_err(failed)?;
+        let owner = self.before.as_ref().map(|before| before.owner);
+        let new = NewFile::filled(directory.as_fd(), &after.bytes, owner, self.permissions(after)).map_err(failed)?;
+        new.file.sync_all().map_err(failed)?;
         if self.before.is_none() {
             // This does not replace a file that was created in the meantime.
             return new.place_new(name).map_err(failed);
         }
         self.is_unchanged(&directory, name)?;
         new.place(name).map_err(failed)
-    }
-
-    /// Writes the new content, with the final owner and permissions.
-    fn fill(&self, file: &mut File, after: &After) -> io::Result<()> {
-        let meta = file.metadata()?;
-        if let Some(Present { owner, .. }) = self.before.as_ref().filter(|file| file.owner != (meta.uid(), meta.gid()))
-        {
-            rustix::fs::fchown(&file, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)))?;
-        }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(self.permissions(after)))?;
-        file.write_all(&after.bytes)?;
-        file.sync_all()
     }
 
     /// The permissions that the file gets.

@@ -4,12 +4,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,29 @@ fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 pub(crate) fn open_parent(path: &Path) -> rustix::io::Result<(OwnedFd, &OsStr)> {
     let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::INVAL)?;
     Ok((open_with(parent, OFlags::PATH | OFlags::DIRECTORY)?, name))
+}
+
+/// The owner of a directory, if files in it would get another, because this process is root.
+pub(crate) fn owner_in(directory: &OwnedFd) -> io::Result<Option<(u32, u32)>> {
+    let stat = rustix::fs::fstat(directory)?;
+    Ok((rustix::process::geteuid().as_raw() != stat.st_uid).then_some((stat.st_uid, stat.st_gid)))
+}
+
+/// Creates a directory with the owner of the one around it.
+pub(crate) fn make_directory_in(around: &OwnedFd, name: impl AsRef<OsStr>, permissions: u32) -> io::Result<()> {
+    let name = name.as_ref();
+    rustix::fs::mkdirat(around, name, Mode::from_raw_mode(permissions))?;
+    if let Some((user, group)) = owner_in(around)? {
+        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        rustix::fs::chownat(around, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+/// Writes a file atomically, with the owner of its directory.
+pub(crate) fn put_back(path: &Path, bytes: &[u8], permissions: u32) -> io::Result<()> {
+    let (directory, name) = open_parent(path)?;
+    NewFile::filled(directory.as_fd(), bytes, owner_in(&directory)?, permissions)?.place(name)
 }
 
 /// Creates a directory. Fails if its parent is reached through a link.
@@ -171,6 +195,23 @@ impl<'d> NewFile<'d> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, &name, flags, Mode::from_raw_mode(0o600))?;
         Ok(Self { directory, name, file: file.into(), is_placed: false })
+    }
+
+    /// Makes a file with its content, its permissions, and an owner if it is another than this process gives it.
+    pub(crate) fn filled(
+        directory: BorrowedFd<'d>,
+        bytes: &[u8],
+        owner: Option<(u32, u32)>,
+        permissions: u32,
+    ) -> io::Result<Self> {
+        let mut new = Self::make(directory)?;
+        let meta = new.file.metadata()?;
+        if let Some((user, group)) = owner.filter(|owner| *owner != (meta.uid(), meta.gid())) {
+            std::os::unix::fs::fchown(&new.file, Some(user), Some(group))?;
+        }
+        rustix::fs::fchmod(&new.file, Mode::from_raw_mode(permissions))?;
+        new.file.write_all(bytes)?;
+        Ok(new)
     }
 
     /// Gives the file its final name, and replaces a file that has it.

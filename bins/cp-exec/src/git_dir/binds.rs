@@ -40,10 +40,14 @@ pub(crate) struct Repository {
     #[serde(skip)]
     pub(super) absent: Vec<(PathBuf, Placeholder)>,
     /// Links to read-only parts. A run can replace such links.
-    pub(super) links: Vec<Link>,
+    #[serde(skip)]
+    pub links: Vec<Link>,
     /// The directory of the repository, and those of submodules and linked working trees that the run may write.
     #[serde(with = "any_bytes")]
     pub(super) directories: Vec<PathBuf>,
+    /// Paths that the settings name, which do not exist.
+    #[serde(with = "any_bytes")]
+    pub(super) named: Vec<PathBuf>,
     /// What was there before the run.
     pub known: Known,
 }
@@ -65,7 +69,7 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
     let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
     let mut found: Vec<Repository> = Vec::new();
     for directory in directories {
-        found.extend(Finder::new(writable).find(directory, directory.parent().map(Path::to_owned)));
+        found.extend(Finder::of(writable, directory.parent()).find(directory));
     }
     for file in files {
         let Some((directory, top)) = common_directory(file) else { continue };
@@ -74,7 +78,7 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
         }
         // A repository with several working trees is found with the first of them.
         if !found.iter().any(|known| known.path == directory) {
-            let outside = Finder::new(writable).find(&directory, Some(top));
+            let outside = Finder::of(writable, Some(&top)).find(&directory);
             found.extend(outside.map(|repository| Repository { is_outside: true, ..repository }));
         }
     }
@@ -106,24 +110,22 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    fn new(writable: &'a [PathBuf]) -> Self {
-        Self { writable, found: Repository::default(), tops: Vec::new() }
+    fn of(writable: &'a [PathBuf], top: Option<&Path>) -> Self {
+        Self { writable, found: Repository::default(), tops: top.map(Path::to_owned).into_iter().collect() }
     }
 
-    fn find(mut self, path: &Path, top: Option<PathBuf>) -> Option<Repository> {
+    fn find(mut self, path: &Path) -> Option<Repository> {
         path.clone_into(&mut self.found.path);
         self.found.node = super::node_of(path)?;
-        self.tops.extend(top);
         for (worktree, top) in linked_worktrees(path) {
             match top.filter(|top| self.is_writable(top) || self.tops.contains(top)) {
                 Some(top) => {
                     self.add_parts(&worktree, &GIT.parts_of_worktree);
-                    self.found.directories.push(worktree.clone());
+                    self.found.directories.push(worktree);
                     self.tops.push(top);
                 }
-                None => self.found.read_only.push(worktree.clone()),
+                None => self.found.read_only.push(worktree),
             }
-            self.found.known.there.push(worktree);
         }
         let tops = self.tops.clone();
         self.add_directory(path, &tops);
@@ -132,7 +134,6 @@ impl<'a> Finder<'a> {
             let top = Settings::read(&config).values("core", "worktree").last().map(|top| module.join(top));
             let top = top.and_then(|top| top.canonicalize().ok());
             self.add_directory(&module, &Vec::from_iter(top));
-            self.found.known.there.push(module);
         }
         let Repository { read_only, hooks, .. } = &mut self.found;
         for paths in [read_only, hooks] {
@@ -177,7 +178,7 @@ impl<'a> Finder<'a> {
         if real.symlink_metadata().is_ok() {
             self.found.read_only.push(real);
         } else if !real.starts_with(&self.found.path) {
-            self.found.known.absent.push(real);
+            self.found.named.push(real);
         }
     }
 

@@ -11,7 +11,7 @@ use cp_ledger::format::line::Hash;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::{Repository, give_to_owner_of};
+use super::Repository;
 use crate::changes::{Kept, Store};
 use crate::digest::hash_of;
 use crate::file_id::FileId;
@@ -82,7 +82,7 @@ impl Recovery {
             let bytes = self.store.load_kept(kept, *size).map_err(|e| failed(path, e))?;
             let mode = if is_object(path) { 0o444 } else { 0o644 };
             make_directories(path.parent().unwrap_or(path))
-                .and_then(|()| super::put_back(path, &mut bytes.as_slice(), Some(mode)))
+                .and_then(|()| nofollow::put_back(path, &bytes, mode))
                 .map_err(|e| failed(path, e))?;
         }
         // They may be damaged too.
@@ -117,13 +117,11 @@ fn is_continued(store: &Store, path: &Path, kept: &Kept, size: u64) -> bool {
 /// Creates directories with the owner of the directory in which they are. Fails at a link.
 fn make_directories(path: &Path) -> io::Result<()> {
     match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
-        Ok(_) => Ok(()),
         Err(rustix::io::Errno::NOENT) => {
-            let above = path.parent().unwrap_or(path);
-            make_directories(above)?;
-            nofollow::make_directory(path)?;
-            give_to_owner_of(above, path)
+            make_directories(path.parent().unwrap_or(path))?;
+            let (around, name) = nofollow::open_parent(path)?;
+            nofollow::make_directory_in(&around, name, 0o755)
         }
-        Err(e) => Err(e.into()),
+        opened => Ok(drop(opened?)),
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::AtFlags;
 
 use super::{Repository, binds, node_of};
 use crate::nofollow::{self, Node};
@@ -27,10 +27,9 @@ pub(super) fn remove(repository: &Repository, new: Vec<PathBuf>) {
     // While `git commit` waits for its editor, it keeps the file of the lock but not the descriptor.
     let Some(open) = open_files(&repository.path) else { return };
     for (path, _) in new.into_iter().filter(|(path, node)| !open.contains(node) && node_of(path) == Some(*node)) {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
         // What cannot be removed is for the owner, whom git tells about it.
-        let _ = nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)
-            .and_then(|directory| rustix::fs::unlinkat(directory, name, AtFlags::empty()));
+        let _ = nofollow::open_parent(&path)
+            .and_then(|(directory, name)| rustix::fs::unlinkat(directory, name, AtFlags::empty()));
     }
 }
 

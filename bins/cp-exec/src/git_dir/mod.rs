@@ -35,7 +35,7 @@ pub(crate) use self::settings::{addresses, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, start, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::changes::{Store, Tree, keep_history};
-use crate::nofollow::{self, NewFile, Node};
+use crate::nofollow::Node;
 use crate::serde_paths::any_bytes;
 
 /// The longest configuration file that is read.
@@ -73,21 +73,16 @@ pub(crate) struct Session {
     placeholders: Vec<Placeholders>,
     pub watch: Option<Watch>,
     /// Protection that could not be provided.
-    missing: Vec<String>,
+    pub missing: Vec<String>,
+    /// The fault of a setting that another process replaced at the end of the run.
+    pub unsettled: Option<String>,
 }
 
 /// What was in a repository before a run and could be written by it. It is stored, to compare the repository after a
 /// run that was killed together with this program.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Known {
-    /// Parts that name programs, and paths that the settings name, which do not exist and have no placeholder.
-    #[serde(with = "any_bytes")]
-    absent: Vec<PathBuf>,
-    /// Entries that are neither files nor directories.
-    #[serde(with = "any_bytes")]
-    special: Vec<PathBuf>,
-    /// Lock files, directories of submodules and linked working trees, and state directories with files or values that
-    /// git does not write.
+    /// What is judged after the run, and lock files.
     #[serde(with = "any_bytes")]
     there: Vec<PathBuf>,
     /// References that git does not make in ordinary work, as lines of packed references.
@@ -110,38 +105,24 @@ impl Session {
         }
         let unused: Vec<&PathBuf> = placeholders.iter().flat_map(|made| &made.unused).collect();
         let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &unused, &mut missing));
-        Self { placeholders, watch, missing }
+        Self { placeholders, watch, missing, unsettled: None }
     }
 
-    /// Compares the repositories with their state before the run. `private`: the run had its own mounts.
-    pub(crate) fn finish(mut self, repositories: &[Repository], private: bool) -> SessionReport {
-        let unsettled = self.watch.as_mut().filter(|_| private).and_then(Watch::unsettled);
+    /// The parts of repositories that must not stay after the run. `private`: the run had its own mounts.
+    pub(crate) fn finish(&mut self, repositories: &[Repository], private: bool) -> Vec<Violation> {
+        self.unsettled = self.watch.as_mut().filter(|_| private).and_then(Watch::unsettled);
         let settings = self.watch.iter().flat_map(|watch| watch.compare(private));
         let findings = repositories.iter().flat_map(Repository::compare).chain(settings).collect();
-        drop(self.placeholders);
-        SessionReport { findings, unsettled, missing: self.missing }
+        self.placeholders.clear();
+        findings
     }
-}
-
-/// The changes of a run in repositories.
-pub(crate) struct SessionReport {
-    /// Parts that must not stay.
-    pub findings: Vec<Violation>,
-    /// The fault of a setting that another process replaced at the end of the run.
-    pub unsettled: Option<String>,
-    pub missing: Vec<String>,
 }
 
 impl Repository {
     /// Notes what is there before a run, and keeps the history. Returns what cannot be kept.
     fn note(&mut self, store: &Store) -> Vec<String> {
         let mut tree = walked(&self.path, true);
-        let names = || GIT.parts.keys().chain(GIT.parts_of_worktree.keys());
-        let parts = self.directories.iter().flat_map(|directory| names().map(|name| directory.join(name)));
-        self.known.absent.extend(parts.filter(|path| path.symlink_metadata().is_err()));
-        self.known.special = special_entries(&tree).collect();
-        let states = made::faulty_states(&self.directories).map(|state| state.path);
-        self.known.there.extend(lock_files(&tree).chain(states));
+        self.known.there = self.suspects(&tree).map(|(path, _)| path).chain(lock_files(&tree)).collect();
         tree.retain(|path| history::is_history(self, path));
         self.known.references = odd_references(&self.path, &tree);
         let kept = keep_history(store, &self.path, &mut tree);
@@ -159,25 +140,30 @@ impl Repository {
     /// The parts that must not stay after a run, apart from settings, which only the owner can have changed. Removes
     /// the lock files that the run left.
     pub(crate) fn compare(&self) -> Vec<Violation> {
-        let Known { absent, special, there, .. } = &self.known;
         let tree = walked(&self.path, false);
-        locks::remove(self, lock_files(&tree).filter(|path| !there.contains(path)).collect());
-        let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();
-        let mut found: Vec<_> = absent.iter().filter(is_there).map(|path| Violation::new(path, UNKNOWN)).collect();
-        let is_moved = |at: &Path, to: &Path| fs::read_link(at).ok().as_deref() != Some(to);
-        let moved = self.links.iter().filter(|link| is_moved(&link.at, &link.to)).map(|link| &link.at);
-        found.extend(moved.filter(is_there).map(|at| Violation::new(at, "is no longer the same link")));
-        let worktrees = self.path.join("worktrees");
-        for inner in binds::inner_directories(&self.path).into_iter().filter(|path| !there.contains(path)) {
-            let is_tree = inner.parent() == Some(&worktrees);
-            let fault = if is_tree { made::fault_in_worktree(&inner) } else { Some(OF_OWNER.to_owned()) };
-            found.extend(fault.map(|fault| Violation::new(inner, fault)));
-        }
-        let special = special_entries(&tree).filter(|path| !special.contains(path));
-        found.extend(special.map(|path| Violation::new(path, SPECIAL)));
-        found.extend(made::faulty_states(&self.directories).filter(|state| !there.contains(&state.path)));
+        let is_new = |path: &PathBuf| !self.known.there.contains(path);
+        locks::remove(self, lock_files(&tree).filter(is_new).collect());
+        let new = self.suspects(&tree).filter(|(path, _)| is_new(path));
+        let mut found: Vec<_> = new.filter_map(|(path, fault)| Some(Violation::new(path, fault?))).collect();
         found.extend(self.fault_in_packed_references());
         outermost(found)
+    }
+
+    /// What a run must not leave in the repository, with the reason. A linked working tree has none if it is as git
+    /// makes it.
+    fn suspects(&self, tree: &Tree) -> impl Iterator<Item = (PathBuf, Option<String>)> {
+        let names = || GIT.parts.keys().chain(GIT.parts_of_worktree.keys());
+        let parts = self.directories.iter().flat_map(move |directory| names().map(|name| directory.join(name)));
+        let parts = parts.chain(self.named.iter().cloned()).filter(|path| path.symlink_metadata().is_ok());
+        let inner = binds::inner_directories(&self.path).into_iter().map(|directory| {
+            let is_tree = directory.parent() == Some(&self.path.join("worktrees"));
+            let fault = if is_tree { made::fault_in_worktree(&directory) } else { Some(OF_OWNER.to_owned()) };
+            (directory, fault)
+        });
+        let states = made::faulty_states(&self.directories).map(|state| (state.path, Some(state.reason)));
+        let parts = parts.map(|path| (path, Some(UNKNOWN.to_owned())));
+        let special = special_entries(tree).map(|path| (path, Some(SPECIAL.to_owned())));
+        parts.chain(inner).chain(special).chain(states)
     }
 
     /// Packed references that git does not make in ordinary work, such as those that replace objects, with the file
@@ -267,29 +253,4 @@ fn open_small(at: impl AsFd, path: &Path, longest: u64) -> io::Result<(File, Vec
 /// Device and inode of a path, without following a link.
 fn node_of(path: &Path) -> Option<Node> {
     fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Writes a file atomically, with the owner of its directory. Without `mode` it is one that everybody may read.
-pub(crate) fn put_back(path: &Path, text: &mut impl io::Read, mode: Option<u32>) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let directory = nofollow::open_with(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    let mut new = NewFile::make(directory.as_fd())?;
-    io::copy(text, &mut new.file)?;
-    let owner = rustix::fs::fstat(&directory)?;
-    if rustix::process::geteuid().as_raw() != owner.st_uid {
-        std::os::unix::fs::fchown(&new.file, Some(owner.st_uid), Some(owner.st_gid))?;
-    }
-    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode.unwrap_or(0o644)))?;
-    new.place(name)
-}
-
-/// Gives a file that this program created as root to the owner of a directory.
-fn give_to_owner_of(directory: &Path, made: &Path) -> io::Result<()> {
-    let meta = fs::symlink_metadata(directory)?;
-    if rustix::process::geteuid().as_raw() != meta.uid() {
-        std::os::unix::fs::lchown(made, Some(meta.uid()), Some(meta.gid()))?;
-    }
-    Ok(())
 }

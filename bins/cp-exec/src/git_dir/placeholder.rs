@@ -4,16 +4,18 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps};
 
+use super::Repository;
 use super::data::Placeholder;
-use super::{Repository, give_to_owner_of};
-use crate::nofollow::{NewFile, is_random_name, names, open_directory, random_name, remove};
+use crate::nofollow::{
+    NewFile, is_random_name, make_directory_in, names, open_directory, owner_in, random_name, remove,
+};
 
 /// The directory in the repository with the locks. It is hidden in a run.
 pub(crate) const DIRECTORY: &str = "cp-keep";
@@ -49,6 +51,10 @@ pub(super) fn is_free(path: &Path) -> bool {
     meta.mtime() == MARK && has_no_effect()
 }
 
+fn accept_existing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
 /// The placeholders of a repository. They exist as long as this value.
 pub(super) struct Placeholders {
     keep: OwnedFd,
@@ -63,15 +69,11 @@ pub(super) struct Placeholders {
 impl Placeholders {
     /// Creates missing placeholders. `is_lasting`: for an agent.
     pub(super) fn make(repository: &Repository, is_lasting: bool) -> io::Result<Self> {
-        let keep = repository.path.join(DIRECTORY);
-        match rustix::fs::mkdirat(CWD, &keep, Mode::RWXU) {
-            Ok(()) => give_to_owner_of(&repository.path, &keep)?,
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
+        let opened = open_directory(CWD, &repository.path)?;
+        make_directory_in(&opened, DIRECTORY, 0o700).or_else(accept_existing)?;
         let relative = |path: &PathBuf| path.strip_prefix(&repository.path).unwrap_or(path).to_owned();
         let paths = repository.absent.iter().map(|(path, _)| relative(path)).collect();
-        let (keep, opened) = (open_directory(CWD, &keep)?, open_directory(CWD, &repository.path)?);
+        let keep = open_directory(opened.as_fd(), Path::new(DIRECTORY))?;
         let mut made = Self { keep, repository: opened, paths, unused: Vec::new(), held: None };
         let _gate = made.lock(GATE, FlockOperation::LockExclusive)?;
         made.remove()?;
@@ -81,8 +83,8 @@ impl Placeholders {
         for (path, placeholder) in &repository.absent {
             if is_common(path) && !has_common {
                 made.unused.push(path.clone());
-            } else if made.create(&relative(path), *placeholder)? {
-                give_to_owner_of(&repository.path, path)?;
+            } else {
+                made.create(&relative(path), *placeholder).or_else(accept_existing)?;
             }
         }
         Ok(made)
@@ -107,30 +109,23 @@ impl Placeholders {
         Some((rustix::fs::openat2(&self.repository, parent, flags, Mode::empty(), how).ok()?, path.file_name()?))
     }
 
-    /// Creates one. False if the part exists, or has no directory. A part that the run creates is found after it.
-    fn create(&self, path: &Path, placeholder: Placeholder) -> io::Result<bool> {
-        let Some((parent, name)) = self.parent(path) else { return Ok(false) };
+    /// Creates one, unless it has no directory. A part that the run creates is found after it.
+    fn create(&self, path: &Path, placeholder: Placeholder) -> io::Result<()> {
+        let Some((parent, name)) = self.parent(path) else { return Ok(()) };
         let mark = Timespec { tv_sec: MARK, tv_nsec: 0 };
         let times = Timestamps { last_access: mark, last_modification: mark };
-        let made = if placeholder == Placeholder::Directory {
+        if placeholder == Placeholder::Directory {
             let new = random_name()?;
-            rustix::fs::mkdirat(&parent, &new, Mode::from_raw_mode(0o755))?;
-            rustix::fs::utimensat(&parent, &new, &times, AtFlags::SYMLINK_NOFOLLOW)
+            make_directory_in(&parent, &new, 0o755)?;
+            return rustix::fs::utimensat(&parent, &new, &times, AtFlags::SYMLINK_NOFOLLOW)
                 .and_then(|()| rustix::fs::renameat_with(&parent, &new, &parent, name, RenameFlags::NOREPLACE))
                 .inspect_err(|_| _ = rustix::fs::unlinkat(&parent, &new, AtFlags::REMOVEDIR))
-                .map_err(io::Error::from)
-        } else {
-            let mut new = NewFile::make(parent.as_fd())?;
-            new.file.write_all(if is_common(path) { ITSELF.as_bytes() } else { b"" })?;
-            rustix::fs::fchmod(&new.file, Mode::from_raw_mode(0o644))?;
-            rustix::fs::futimens(&new.file, &times)?;
-            new.place_new(name)
-        };
-        match made {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(e) => Err(e),
+                .map_err(io::Error::from);
         }
+        let text = if is_common(path) { ITSELF } else { "" };
+        let new = NewFile::filled(parent.as_fd(), text.as_bytes(), owner_in(&parent)?, 0o644)?;
+        rustix::fs::futimens(&new.file, &times)?;
+        new.place_new(name)
     }
 
     /// Removes the placeholders that no run uses. The caller holds the gate.

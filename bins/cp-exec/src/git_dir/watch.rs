@@ -2,9 +2,9 @@
 //! `git config` does, and the run could write the new file. So the run is stopped, the new text is judged and written
 //! to a file that the run has never seen, and that file becomes the mount.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
-use std::io::{self, Write as _};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -36,39 +36,16 @@ pub(crate) struct Watch {
     /// `None` if the kernel gives none. Then the files are only compared after the run.
     inotify: Option<OwnedFd>,
     bound: Vec<Bound>,
-    /// Names that nobody but the run can give a file now.
-    unused: Vec<Name>,
 }
 
-/// A name in a directory. The directory may have been moved.
-struct Name {
+/// A file or directory that is a mount in the run. Its directory may have been moved.
+struct Bound {
     path: PathBuf,
     directory: OwnedFd,
     /// The watch descriptor of the directory.
     watch: i32,
-}
-
-impl Name {
-    fn of(path: &Path) -> Option<Self> {
-        let directory = nofollow::open_with(path.parent()?, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
-        Some(Self { path: path.to_owned(), directory, watch: -1 })
-    }
-
-    fn last(&self) -> &OsStr {
-        self.path.file_name().unwrap_or_default()
-    }
-
-    fn open(&self) -> Option<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.directory, self.last(), flags, Mode::empty()).ok()
-    }
-}
-
-/// A file or directory that is a mount in the run.
-struct Bound {
-    name: Name,
-    /// It is held open, so that no new file gets its inode.
-    held: OwnedFd,
+    /// It is held open, so that no new file gets its inode. `None` if only the run can give a file this name.
+    held: Option<OwnedFd>,
     text: Option<String>,
     replaced: bool,
     /// True if the replacement was changed afterwards.
@@ -78,23 +55,17 @@ struct Bound {
 impl Watch {
     /// `unused`: paths without a placeholder of this run. Another run may have one there, and removes it.
     pub(super) fn begin(repositories: &[Repository], unused: &[&PathBuf], missing: &mut Vec<String>) -> Self {
-        let mut names: Vec<Name> =
-            repositories.iter().flat_map(Repository::protected).filter_map(|path| Name::of(path)).collect();
-        let inotify = observe(&mut names, repositories);
+        let mut bound: Vec<Bound> =
+            repositories.iter().flat_map(Repository::protected).filter_map(|path| Bound::of(path)).collect();
+        let inotify = observe(&mut bound, repositories);
         let inotify = inotify.map_err(|e| {
             missing.push(format!("repository: changes of its settings beside the run are not noticed: {e}"));
         });
-        let mut watch = Self { inotify: inotify.ok(), bound: Vec::new(), unused: Vec::new() };
-        for name in names {
-            match name.open().filter(|_| !unused.contains(&&name.path)) {
-                Some(held) => {
-                    let text = super::read_small(&name.path);
-                    watch.bound.push(Bound { name, held, text, replaced: false, written: false });
-                }
-                None => watch.unused.push(name),
-            }
+        for bound in bound.iter_mut().filter(|bound| !unused.contains(&&bound.path)) {
+            bound.held = bound.open();
+            bound.text = super::read_small(&bound.path);
         }
-        watch
+        Self { inotify: inotify.ok(), bound }
     }
 
     /// The descriptor to wait for.
@@ -112,16 +83,15 @@ impl Watch {
         while let Ok(event) = reader.next() {
             let last = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             let is_full = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            let is_it = |name: &Name| name.watch == event.wd() && Some(name.last()) == last;
-            for name in self.unused.iter().filter(|name| is_full || is_it(name)) {
-                if name.open().is_some() {
-                    let _ = rustix::fs::unlinkat(&name.directory, name.last(), AtFlags::empty());
-                    made = Some(format!("it made {}, which leads git to other settings", name.path.display()));
+            let is_it = |bound: &&mut Bound| is_full || bound.watch == event.wd() && Some(bound.name()) == last;
+            for bound in self.bound.iter_mut().filter(is_it) {
+                if bound.held.is_some() {
+                    bound.written |= bound.replaced;
+                    bound.replaced |= (is_full || event.events().intersects(REPLACING)) && !bound.is_in_place();
+                } else if bound.open().is_some() {
+                    let _ = rustix::fs::unlinkat(&bound.directory, bound.name(), AtFlags::empty());
+                    made = Some(format!("it made {}, which leads git to other settings", bound.path.display()));
                 }
-            }
-            for bound in self.bound.iter_mut().filter(|bound| is_full || is_it(&bound.name)) {
-                bound.written |= bound.replaced;
-                bound.replaced |= (is_full || event.events().intersects(REPLACING)) && !bound.is_in_place();
             }
         }
         made.map_or(Ok(self.bound.iter().any(|bound| bound.replaced)), Err)
@@ -172,15 +142,15 @@ impl Watch {
         let bound = self.bound.iter().filter(move |bound| bound.text.is_some() && (bound.written || !is_observed));
         bound.filter_map(|bound| {
             let reason = bound.read().err()?;
-            Some(Violation { path: bound.name.path.clone(), reason, put_back: bound.text.clone() })
+            Some(Violation { path: bound.path.clone(), reason, put_back: bound.text.clone() })
         })
     }
 }
 
 /// Watches the directories of some names.
-fn observe(names: &mut [Name], repositories: &[Repository]) -> io::Result<OwnedFd> {
+fn observe(bound: &mut [Bound], repositories: &[Repository]) -> io::Result<OwnedFd> {
     let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-    for Name { path, watch, .. } in names {
+    for Bound { path, watch, .. } in bound {
         let parent = path.parent().unwrap_or(path);
         let replacing = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
         // In a working tree files are written all the time.
@@ -192,62 +162,69 @@ fn observe(names: &mut [Name], repositories: &[Repository]) -> io::Result<OwnedF
 }
 
 impl Bound {
+    fn of(path: &Path) -> Option<Self> {
+        let directory = nofollow::open_with(path.parent()?, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+        let path = path.to_owned();
+        Some(Self { path, directory, watch: -1, held: None, text: None, replaced: false, written: false })
+    }
+
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    fn open(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.directory, self.name(), flags, Mode::empty()).ok()
+    }
+
     fn is_in_place(&self) -> bool {
-        self.name.open().and_then(|now| nofollow::node(&now).ok()) == nofollow::node(&self.held).ok()
+        let node = |file: &OwnedFd| nofollow::node(file).ok();
+        self.open().as_ref().and_then(node) == self.held.as_ref().and_then(node)
     }
 
     /// True if its directory was removed.
     fn is_gone(&self) -> bool {
-        rustix::fs::fstat(&self.name.directory).is_ok_and(|stat| stat.st_nlink == 0)
+        rustix::fs::fstat(&self.directory).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     fn is_locked(&self) -> bool {
-        let lock = [self.name.last().as_bytes(), b".lock"].concat();
-        rustix::fs::statat(&self.name.directory, OsString::from(OsStr::from_bytes(&lock)), AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok()
+        let mut lock = self.name().to_owned();
+        lock.push(".lock");
+        rustix::fs::statat(&self.directory, lock, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// The file that has the name now, and its text. The error is its fault.
     fn read(&self) -> Result<(File, String), String> {
-        let (file, bytes) =
-            super::open_small(&self.name.directory, Path::new(self.name.last()), LONGEST).map_err(|e| e.to_string())?;
+        let opened = super::open_small(&self.directory, Path::new(self.name()), LONGEST);
+        let (file, bytes) = opened.map_err(|e| e.to_string())?;
         let text = String::from_utf8(bytes).map_err(|e| e.to_string())?;
         let before = self.text.as_ref().ok_or("it was not a file before")?;
-        let fault = if text == *before { None } else { fault_in_changed_settings(before, &text, &self.name.path) };
+        let fault = if text == *before { None } else { fault_in_changed_settings(before, &text, &self.path) };
         fault.map_or(Ok((file, text)), Err)
     }
 
     fn wrong(&self, fault: &str) -> String {
-        format!("{} was replaced beside the run: {fault}", self.name.path.display())
+        format!("{} was replaced beside the run: {fault}", self.path.display())
     }
 
     /// Puts a copy of the replacement in its place, which is covered before it has the name.
     fn renew(&mut self, cover: &mut dyn FnMut(&Path) -> Result<(), String>) -> Result<(), String> {
         let (file, text) = self.read().map_err(|fault| self.wrong(&fault))?;
-        let failed = |e: io::Error| format!("{} cannot be covered anew: {e}", self.name.path.display());
-        let directory = self.name.directory.as_fd();
-        let mut new = NewFile::make(directory).map_err(failed)?;
+        let failed = |e: io::Error| format!("{} cannot be covered anew: {e}", self.path.display());
+        let directory = self.directory.as_fd();
         let before = file.metadata().map_err(failed)?;
-        let mut write = || -> io::Result<()> {
-            new.file.write_all(text.as_bytes())?;
-            let made = new.file.metadata()?;
-            if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
-                std::os::unix::fs::fchown(&new.file, Some(before.uid()), Some(before.gid()))?;
-            }
-            new.file.set_permissions(before.permissions())
-        };
-        write().map_err(failed)?;
-        cover(&self.name.path.with_file_name(&new.name))?;
-        new.exchange(self.name.last()).map_err(failed)?;
-        let stat = rustix::fs::statat(directory, &new.name, AtFlags::SYMLINK_NOFOLLOW);
-        let taken = stat.map_err(|e| failed(e.into()))?;
-        let now = file.metadata().map_err(failed)?;
-        let stamp = |meta: &Metadata| FileId::from(meta).without_change_time();
-        if stamp(&now) != stamp(&before) || (taken.st_dev, taken.st_ino) != (now.dev(), now.ino()) {
+        let new =
+            NewFile::filled(directory, text.as_bytes(), Some((before.uid(), before.gid())), before.mode() & 0o7777)
+                .map_err(failed)?;
+        cover(&self.path.with_file_name(&new.name))?;
+        new.exchange(self.name()).map_err(failed)?;
+        let taken =
+            rustix::fs::statat(directory, &new.name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed(e.into()))?;
+        if FileId::from(&taken).without_change_time() != FileId::from(&before).without_change_time() {
             // Another process was faster. Its file gets the name back, and is the next to be examined.
-            return new.exchange(self.name.last()).map_err(failed);
+            return new.exchange(self.name()).map_err(failed);
         }
-        self.held = new.file.try_clone().map_err(failed)?.into();
+        self.held = Some(new.file.try_clone().map_err(failed)?.into());
         (self.text, self.replaced, self.written) = (Some(text), false, false);
         Ok(())
     }

@@ -11,16 +11,17 @@ pub(crate) mod session_tmp;
 pub(crate) mod settle;
 mod watched;
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::own::{made_by_runs, remember};
 use self::quarantine::Quarantine;
 use self::watched::identity;
-pub(crate) use self::watched::{KnownLink, Watched, top_of};
+pub(crate) use self::watched::{Watched, top_of};
 use crate::git_dir::{self, Violation};
 use crate::names::Guarded;
-use crate::nofollow;
+use crate::nofollow::{self, Link};
 use crate::sandbox::report::Quarantined;
 use cp_common::home::Home;
 
@@ -37,7 +38,7 @@ pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &
     let mut after = Comparison { watched, private, quarantine: Quarantine::of(home) };
     for Violation { path, reason, put_back } in in_repositories {
         after.quarantine.take(&path, Some(reason));
-        if let Some(Err(e)) = put_back.map(|text| git_dir::put_back(&path, &mut text.as_bytes(), None)) {
+        if let Some(Err(e)) = put_back.map(|text| nofollow::put_back(&path, text.as_bytes(), 0o644)) {
             after.quarantine.record(&path, Err(e), None);
         }
     }
@@ -60,23 +61,20 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// Restores a link with a guarded name that the run removed or replaced.
-    fn restore(&mut self, KnownLink { link: before, target }: &KnownLink) {
-        let (path, now) = (&before.path, identity(&before.path));
-        let parent = path.parent().and_then(|parent| nofollow::open(parent).ok().flatten());
+    fn restore(&mut self, Link { at, to }: &Link) {
+        let (now, parent) = (at.symlink_metadata().ok(), nofollow::open_parent(at).ok());
         // If the directory no longer exists, no program reads the name.
-        let (false, Some(parent), Some(name)) = (now.as_ref() == Some(before), parent, path.file_name()) else {
-            return;
-        };
-        let moved = now.map(|_| self.quarantine.move_in(path)).transpose();
-        let restored = rustix::fs::symlinkat(target, &parent, name);
+        let Some((parent, name)) = parent.filter(|_| fs::read_link(at).ok().as_ref() != Some(to)) else { return };
+        let moved = now.map(|_| self.quarantine.move_in(at)).transpose();
+        let restored = rustix::fs::symlinkat(to, &parent, name);
         let moved = moved.and_then(|to| restored.map(|()| to).map_err(io::Error::from));
-        self.quarantine.record(path, moved, Some("was a link of the owner and was restored".to_owned()));
+        self.quarantine.record(at, moved, Some("was a link of the owner and was restored".to_owned()));
     }
 
     /// Searches the trees. A directory of the run with too many entries is quarantined as a whole. A directory that
     /// still cannot be searched becomes a finding.
     fn search(&mut self) -> Guarded {
-        let links: Vec<PathBuf> = self.watched.links.iter().map(|known| known.link.path.clone()).collect();
+        let links: Vec<PathBuf> = self.watched.links.iter().map(|link| link.at.clone()).collect();
         // A repository that replaced a moved one is searched for.
         let there = self.watched.repositories.iter().filter(|repository| repository.is_at(&repository.path));
         let there: Vec<PathBuf> = there.map(|repository| repository.path.clone()).collect();
@@ -108,7 +106,7 @@ impl Comparison<'_> {
 
     /// Quarantines guarded files that the run created. Returns the new repositories that stay.
     fn quarantine_new(&mut self, found: Guarded) -> Vec<String> {
-        let is_known = |link: &PathBuf| self.watched.links.iter().any(|known| known.link.path == *link);
+        let is_known = |path: &PathBuf| self.watched.links.iter().any(|link| link.at == *path);
         for link in found.links.iter().filter(|link| !self.watched.listed.contains(link) && !is_known(link)) {
             self.quarantine.take(link, Some("is a link with a guarded name".to_owned()));
         }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::home::Home;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode};
 
-use crate::nofollow::{copy, names, open_directory, open_with, remove};
+use crate::nofollow::{copy, names, open_directory, open_parent, remove};
 use crate::sandbox::report::Quarantined;
 
 /// The maximum depth to which directories are copied if they cannot be moved.
@@ -56,10 +56,7 @@ impl<'a> Quarantine<'a> {
     }
 
     pub(super) fn move_in(&mut self, path: &Path) -> io::Result<PathBuf> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let parent = open_with(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let (parent, name) = open_parent(path)?;
         let (to, slot) = self.slot()?;
         match rustix::fs::renameat(&parent, name, &slot, name) {
             Err(rustix::io::Errno::XDEV) => {

@@ -9,17 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::git_dir::{self, Repository, Snapshot};
 use crate::guard::made_by_runs;
 use crate::names::Guarded;
+use crate::nofollow::Link;
 use crate::policy::Policy;
 use crate::sandbox::plan::{Identity, Operation, View};
-use crate::serde_paths::{any_bytes, path_bytes};
-
-/// A symbolic link and its target.
-#[derive(Clone, Deserialize, Serialize)]
-pub(crate) struct KnownLink {
-    pub link: Identity,
-    #[serde(with = "path_bytes")]
-    pub target: PathBuf,
-}
+use crate::serde_paths::any_bytes;
 
 /// The trees that a run may write, and the guarded paths in them.
 #[derive(Clone, Default, Deserialize, Serialize)]
@@ -41,8 +34,8 @@ pub(crate) struct Watched {
     /// Paths that the policy explicitly makes writable.
     #[serde(with = "any_bytes")]
     pub listed: Vec<PathBuf>,
-    /// Symbolic links with a guarded name. A link cannot be made read-only, so it is restored after the run.
-    pub links: Vec<KnownLink>,
+    /// Symbolic links with a guarded name, or to what git reads. A link cannot be made read-only, so it is restored after the run.
+    pub links: Vec<Link>,
     /// The start time of the run.
     pub since: Option<SystemTime>,
     /// The most entries that are read after the run.
@@ -53,7 +46,8 @@ impl Watched {
     /// The guarded names and repositories in the trees that a run may write.
     pub(crate) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.bounds.written());
-        let links = std::mem::take(&mut found.links);
+        let mut links = std::mem::take(&mut found.links);
+        links.retain(|path| !listed.contains(path));
         // A hidden tree is not writable.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
@@ -78,7 +72,9 @@ impl Watched {
         let closed = Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
         let closed = closed.iter().filter_map(|path| identity(path)).collect();
         let known = found.paths.iter().filter_map(|path| identity(path)).collect();
-        let link = |path: PathBuf| Some(KnownLink { link: identity(&path)?, target: fs::read_link(&path).ok()? });
+        let link = |at: PathBuf| fs::read_link(&at).ok().map(|to| Link { at, to });
+        let of_repositories = repositories.iter_mut().flat_map(|repository| std::mem::take(&mut repository.links));
+        let links = links.into_iter().filter_map(link).chain(of_repositories).collect();
         Self {
             trees,
             known,
@@ -86,7 +82,7 @@ impl Watched {
             repositories,
             own,
             absent,
-            links: links.into_iter().filter(|path| !listed.contains(path)).filter_map(link).collect(),
+            links,
             listed,
             since: Some(SystemTime::now()),
             walk: policy.loaded.settings.paths.walk,

@@ -120,17 +120,17 @@ impl Prepared {
 
     /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
     /// started.
-    fn guard(&self, home: &Home, session: Session, ran: &mut RunResult) {
+    fn guard(&self, home: &Home, mut session: Session, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.is_private());
         let watched = &self.ruling.watched;
-        let after = session.finish(&watched.repositories, private);
-        let found = guard::finish(watched, after.findings, home, private);
+        let in_repositories = session.finish(&watched.repositories, private);
+        let found = guard::finish(watched, in_repositories, home, private);
         match ran {
             Ok(outcome) => {
-                outcome.ended = outcome.ended.take().or(after.unsettled.map(EarlyEnd::Conflict));
+                outcome.ended = outcome.ended.take().or(session.unsettled.take().map(EarlyEnd::Conflict));
                 outcome.snapshots = watched.snapshots();
                 let enforcement = &mut outcome.enforcement;
-                enforcement.missing.extend(after.missing);
+                enforcement.missing.extend(session.missing);
                 enforcement.guard = found.quarantined;
                 guard::remember(home, &found.own_repositories);
                 let is_of_earlier = |path: &String| watched.own.iter().any(|own| own == Path::new(path));
