@@ -122,6 +122,6 @@ fn make_directories(path: &Path) -> io::Result<()> {
             let (around, name) = nofollow::open_parent(path)?;
             nofollow::make_directory_in(&around, name, 0o755)
         }
-        opened => Ok(drop(opened?)),
+        opened => opened.map(drop).map_err(Into::into),
     }
 }

@@ -34,7 +34,8 @@ pub(crate) struct Watched {
     /// Paths that the policy explicitly makes writable.
     #[serde(with = "any_bytes")]
     pub listed: Vec<PathBuf>,
-    /// Symbolic links with a guarded name, or to what git reads. A link cannot be made read-only, so it is restored after the run.
+    /// Symbolic links with a guarded name, or to what git reads. A link cannot be made read-only, so it is restored
+    /// after the run.
     pub links: Vec<Link>,
     /// The start time of the run.
     pub since: Option<SystemTime>,
