@@ -2,7 +2,7 @@
 //! link, so a path is opened without following links after it was checked. A path of the policy is resolved once, and
 //! the links on it are recorded.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -153,16 +153,41 @@ pub(crate) fn open_directory(at: BorrowedFd<'_>, name: &Path) -> io::Result<Owne
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// The names in a directory.
-pub(crate) fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(OsStr::from_bytes(name).to_owned());
+/// Opens a regular file for reading without links. Does not wait for the writer of a pipe.
+pub(crate) fn open_file(path: &Path) -> rustix::io::Result<File> {
+    open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).map(File::from)
+}
+
+/// Passes each name in a directory with its type to `each`. A directory that was removed has no entries.
+pub(crate) fn entries(directory: impl AsFd, mut each: impl FnMut(&CStr, FileType)) -> rustix::io::Result<()> {
+    let mut buffer = Vec::with_capacity(32 * 1024);
+    let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            Err(Errno::NOENT) => break,
+            entry => entry?,
+        };
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
         }
+        each(
+            name,
+            match entry.file_type() {
+                // Some file systems do not return the type with the name.
+                FileType::Unknown => rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            },
+        );
     }
+    Ok(())
+}
+
+/// The names in a directory.
+pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    entries(directory, |name, _| names.push(OsStr::from_bytes(name.to_bytes()).to_owned()))?;
     Ok(names)
 }
 

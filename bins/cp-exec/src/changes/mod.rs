@@ -11,12 +11,8 @@ mod store;
 mod tests;
 mod tree;
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
 use std::io;
-use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,8 +23,8 @@ use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
 pub(crate) use self::store::{Kept, Store};
-use self::store::{Row, Session, rows};
-use self::tree::{Directory, Entry, LARGEST, each, hash_of, open};
+use self::store::{Session, rows};
+use self::tree::{Entry, LARGEST, Walk, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
 use crate::file_id::FileId;
@@ -49,10 +45,9 @@ const EXPLANATION: &str =
 
 /// The writable trees before a run.
 pub(crate) struct Baseline<'a> {
-    trees: Vec<PathBuf>,
+    trees: Vec<Tree>,
     exclude: &'a Exclude<'a>,
     walk_limit: u64,
-    tree: Tree,
     /// Holds what is kept until the changes are known, or the reason why nothing is kept.
     session: io::Result<Session<'a>>,
     /// Entries that are not kept, such as ignored directories and large files.
@@ -75,40 +70,34 @@ pub(crate) struct Changes {
 
 impl<'a> Baseline<'a> {
     /// Walks the trees and keeps the contents of their files.
-    pub(crate) fn capture(trees: &[PathBuf], exclude: &'a Exclude<'a>, store: &'a Store, walk_limit: u64) -> Self {
-        let mut trees = trees.to_vec();
-        trees.sort();
-        trees.dedup_by(|below, above| below.starts_with(above));
-        let mut tree = Tree::of(&trees, exclude, walk_limit, None);
+    pub(crate) fn capture(roots: &[PathBuf], exclude: &'a Exclude<'a>, store: &'a Store, walk_limit: u64) -> Self {
+        let mut roots = roots.to_vec();
+        roots.sort();
+        roots.dedup_by(|below, above| below.starts_with(above));
+        let walk = Walk::new(exclude, walk_limit);
+        let mut trees: Vec<Tree> = roots.iter().map(|root| walk.tree(root, None)).collect();
         let session = store.session().and_then(|session| {
-            for root in &trees {
-                capture(&session, root, &mut tree, LARGEST, false)?;
-            }
+            trees.iter_mut().try_for_each(|tree| capture(&session, tree, LARGEST, false).map(drop))?;
             Ok(session)
         });
-        let missing = tree.directories.values().flat_map(|directory| &directory.entries).map(|(_, entry)| entry);
+        let missing =
+            trees.iter().flat_map(|tree| tree.directories.values()).flat_map(|directory| directory.entries.values());
         let missing = missing.filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
         // If nothing is kept, each entry is recorded as it is.
         let missing = missing.filter(|entry| entry.kept.is_none() && session.is_ok());
         let missing = missing.map(|entry| entry.id.node()).collect();
-        Self { trees, exclude, walk_limit, tree, session, missing }
+        Self { trees, exclude, walk_limit, session, missing }
     }
 
     /// Walks the trees again and lists the changes.
     pub(crate) fn compare(self) -> Changes {
-        let mut after = Tree::of(&self.trees, self.exclude, self.walk_limit, Some(&self.tree));
-        let mut found = Changes::default();
-        for (path, before) in &self.tree.directories {
-            let now = after.directories.remove(path).unwrap_or_default();
-            self.compared_directory(path, before, &now, &mut found);
-        }
-        for (path, now) in &after.directories {
-            self.compared_directory(path, &Directory::default(), now, &mut found);
+        let (walk, mut found) = (Walk::new(self.exclude, self.walk_limit), Changes::default());
+        for before in &self.trees {
+            let now = walk.tree(&before.root, Some(before));
+            self.compared_tree(before, &now, &mut found);
+            now.unseen.iter().for_each(|path| found.name(path, "it is not searched"));
         }
         found.files.files.sort_by(|one, other| one.path.cmp(&other.path));
-        for path in after.unseen {
-            found.name(&path, "it is not searched");
-        }
         let before = found.files.files.iter().filter_map(|file| file.before.as_ref()?.sha256.as_deref());
         let before: Vec<Hash> = before.filter_map(Hash::parse).collect();
         if let Err(error) = self.session.and_then(|session| session.finish(&before)) {
@@ -117,13 +106,29 @@ impl<'a> Baseline<'a> {
         found
     }
 
-    /// Adds the changes of the entries of a directory.
-    fn compared_directory(&self, path: &Path, before: &Directory, now: &Directory, found: &mut Changes) {
-        let is_same =
-            |before: &Entry, now: &Entry| now.kind == FileKind::File && before.id == now.id && self.is_settled(&now.id);
-        for (name, before, now) in side_by_side(&before.entries, &now.entries) {
-            if !before.zip(now).is_some_and(|(before, now)| is_same(before, now)) {
-                self.compared(&path.join(name), before, now, found);
+    /// Adds the changes of a tree.
+    fn compared_tree(&self, before: &Tree, now: &Tree, found: &mut Changes) {
+        for (path, directory) in &before.directories {
+            let now = now.directories.get(path);
+            for (name, entry) in &directory.entries {
+                let now = now.and_then(|now| now.entries.get(name));
+                let is_same = |now: &Entry| {
+                    now.kind == FileKind::File
+                        && entry.kind == now.kind
+                        && entry.id == now.id
+                        && self.is_settled(&now.id)
+                };
+                if !now.is_some_and(is_same) {
+                    self.compared(&path.join(name), Some(entry), now, found);
+                }
+            }
+        }
+        for (path, directory) in &now.directories {
+            let before = before.directories.get(path);
+            for (name, entry) in &directory.entries {
+                if !before.is_some_and(|before| before.entries.contains_key(name)) {
+                    self.compared(&path.join(name), None, Some(entry), found);
+                }
             }
         }
     }
@@ -188,7 +193,7 @@ impl<'a> Baseline<'a> {
     /// and must not be removed.
     fn is_moved(&self, path: &Path, now: &Entry, found: &mut Changes) -> bool {
         let is_unseen = |directories: &[PathBuf]| directories.iter().any(|directory| path.starts_with(directory));
-        if is_unseen(&self.tree.unseen) || is_unseen(&found.moved) {
+        if self.trees.iter().any(|tree| is_unseen(&tree.unseen)) || is_unseen(&found.moved) {
             return true;
         }
         let is_moved = self.missing.contains(&now.id.node());
@@ -200,109 +205,43 @@ impl<'a> Baseline<'a> {
     }
 }
 
-/// Two sorted lists of entries, side by side by their names.
-fn side_by_side<'t>(
-    before: &'t [(OsString, Entry)],
-    now: &'t [(OsString, Entry)],
-) -> impl Iterator<Item = (&'t OsStr, Option<&'t Entry>, Option<&'t Entry>)> {
-    let (mut before, mut now) = (before.iter().peekable(), now.iter().peekable());
-    std::iter::from_fn(move || {
-        let order = match (before.peek(), now.peek()) {
-            (Some((one, _)), Some((other, _))) => one.cmp(other),
-            (Some(_), None) => Ordering::Less,
-            (None, _) => Ordering::Greater,
-        };
-        let before = if order == Ordering::Greater { None } else { before.next() };
-        let now = if order == Ordering::Less { None } else { now.next() };
-        let (name, _) = before.or(now)?;
-        Some((name.as_os_str(), before.map(|(_, entry)| entry), now.map(|(_, entry)| entry)))
-    })
-}
-
 /// Keeps the contents of the files of a tree, up to a size, and notes them in its entries. Returns the name of the
 /// manifest. The manifest of a history is not replaced, because a run can be undone with it.
-fn capture(session: &Session<'_>, root: &Path, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
-    let (last, manifest) = session.last(root)?;
-    let known = Known::of(&manifest);
-    let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
-    let directories =
-        tree.directories.iter_mut().filter(|(path, _)| path.starts_with(root) || root.parent() == Some(path));
-    let counted = each(directories.collect(), |(path, directory): (&PathBuf, &mut Directory)| {
-        let (is_below, mut known, mut kept, mut new) = (path.starts_with(root), known.within(path), 0, 0);
+fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
+    let (last, manifest) = session.last(&tree.root)?;
+    let known: HashMap<FileId, Kept> = rows(&manifest).map(|(id, kept, _)| (id, kept)).collect();
+    let mut unknown = Vec::new();
+    for (path, directory) in &mut tree.directories {
         for (name, entry) in &mut directory.entries {
-            let is_meant = entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored;
-            if !is_meant || !is_below && path.join(&name) != root {
-                continue;
-            }
-            entry.kept = known.find(name).filter(|(id, _)| *id == entry.id).map(|(_, kept)| kept);
-            if entry.kept.is_none() {
-                entry.kept = keep(session, &path.join(&name), &entry.id).ok().flatten();
-                new += usize::from(entry.kept.is_some());
-                if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
-                    line_to_stderr(EXPLANATION);
+            if entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored {
+                entry.kept = known.get(&entry.id).copied();
+                if entry.kept.is_none() {
+                    unknown.push((path.join(name), entry));
                 }
             }
-            kept += usize::from(entry.kept.is_some());
         }
-        (kept, new)
+    }
+    let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
+    let is_new = each(unknown, |(path, entry)| {
+        if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
+            line_to_stderr(EXPLANATION);
+        }
+        entry.kept = keep(session, &path, &entry.id).ok().flatten();
+        entry.kept.is_some()
     });
-    let (kept, new) = counted.iter().fold((0, 0), |(kept, new), counted| (kept + counted.0, new + counted.1));
+    let kept = || tree.entries().filter_map(|(path, entry)| Some((entry.id, entry.kept?, path)));
     // A file that is gone must not be put back.
-    if new == 0 && kept == known.rows.len() {
+    if !is_new.contains(&true) && rows(&manifest).map(|row| row.2.to_owned()).eq(kept().map(|row| row.2)) {
         return Ok(last);
     }
-    let kept = tree.entries().filter(|(path, _)| path.starts_with(root));
-    let kept = kept.filter_map(|(path, entry)| Some((entry.id, entry.kept?, path)));
-    let name = if is_history { session.name(root) } else { last };
-    session.publish(&name, kept)?;
+    let name = if is_history { session.name(&tree.root) } else { last };
+    session.publish(&name, kept())?;
     Ok(name)
 }
 
-/// The contents that a manifest lists, in the order of the walk that it is of.
-struct Known<'m> {
-    rows: Vec<Row<'m>>,
-    /// The rows of each directory.
-    directories: HashMap<&'m [u8], Range<usize>>,
-}
-
-impl<'m> Known<'m> {
-    fn of(manifest: &'m [u8]) -> Self {
-        let (rows, mut directories) = (rows(manifest).collect::<Vec<_>>(), HashMap::<_, Range<usize>>::new());
-        for (at, (_, _, path)) in rows.iter().enumerate() {
-            let path = path.as_os_str().as_bytes();
-            let directory = &path[..memchr::memrchr(b'/', path).unwrap_or(0)];
-            directories.entry(directory).or_insert(at..at).end = at + 1;
-        }
-        Self { rows, directories }
-    }
-
-    fn within<'k>(&'k self, directory: &Path) -> KnownFiles<'k, 'm> {
-        let directory = directory.as_os_str().as_bytes();
-        let rows = self.directories.get(directory).map_or(&[][..], |range| &self.rows[range.clone()]);
-        KnownFiles { rows, skipped: directory.len() + 1 }
-    }
-}
-
-/// The rows of one directory, whose files are asked about in their order.
-struct KnownFiles<'k, 'm> {
-    rows: &'k [Row<'m>],
-    /// The length of a path before the name.
-    skipped: usize,
-}
-
-impl KnownFiles<'_, '_> {
-    fn find(&mut self, name: &OsStr) -> Option<(FileId, Kept)> {
-        let order = |row: &Row<'_>| row.2.as_os_str().as_bytes()[self.skipped..].cmp(name.as_bytes());
-        let before = self.rows.iter().take_while(|row| order(row) == Ordering::Less).count();
-        self.rows = &self.rows[before..];
-        let (id, kept, _) = self.rows.first().filter(|row| order(row) == Ordering::Equal)?;
-        Some((*id, *kept))
-    }
-}
-
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
-pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
-    let manifest = capture(&store.session()?, repository, tree, LARGEST_OF_GIT, true)?;
+pub(crate) fn keep_history(store: &Store, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
+    let manifest = capture(&store.session()?, tree, LARGEST_OF_GIT, true)?;
     let lost = tree.entries().filter(|(_, entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
     Ok((Some(manifest), lost + tree.unseen.len()))
 }

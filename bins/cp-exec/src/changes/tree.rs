@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -19,7 +18,7 @@ use crate::exec_result::{FileKind, FileState};
 use cp_ledger::format::line::Hash;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::store::Kept;
@@ -80,9 +79,9 @@ impl Entry {
     }
 }
 
-/// The directories of some trees.
-#[derive(Default)]
+/// The directories of a tree.
 pub(crate) struct Tree {
+    pub(super) root: PathBuf,
     /// Those that were read, by path, so that a directory comes before those in it.
     pub(super) directories: BTreeMap<PathBuf, Directory>,
     /// Directories that were not entered, although a run may have changed something in them.
@@ -92,29 +91,14 @@ pub(crate) struct Tree {
 /// A directory that was read.
 #[derive(Default)]
 pub(super) struct Directory {
-    /// The entries by name, in byte order.
-    pub entries: Vec<(OsString, Entry)>,
+    pub entries: BTreeMap<OsString, Entry>,
     ignored: Ignored,
 }
 
 impl Tree {
-    /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
-    /// the patterns.
-    pub(super) fn of(trees: &[PathBuf], exclude: &Exclude<'_>, most: u64, before: Option<&Self>) -> Self {
-        let walk = Walk { exclude, left: AtomicU64::new(most), ignores: true, before };
-        let mut tree = Self::default();
-        for root in trees {
-            walk.root(root, &mut tree);
-        }
-        tree
-    }
-
     /// Walks a repository, where no pattern holds.
     pub(crate) fn of_git(repository: &Path, exclude: &Exclude<'_>) -> Self {
-        let walk = Walk { exclude, left: AtomicU64::new(u64::MAX), ignores: false, before: None };
-        let mut tree = Self::default();
-        walk.root(repository, &mut tree);
-        tree
+        Walk { ignores: false, ..Walk::new(exclude, u64::MAX) }.tree(repository, None)
     }
 
     /// The entries with their paths.
@@ -132,7 +116,7 @@ impl Tree {
     /// Leaves out the entries whose path is not meant.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
         for (path, directory) in &mut self.directories {
-            directory.entries.retain(|(name, _)| is_meant(&path.join(name)));
+            directory.entries.retain(|name, _| is_meant(&path.join(name)));
         }
     }
 }
@@ -140,131 +124,125 @@ impl Tree {
 /// True for an entry of a directory that a walk leaves out.
 pub(crate) type Exclude<'a> = dyn Fn(&Path, &OsStr) -> bool + Sync + 'a;
 
-struct Walk<'a> {
+/// A walk through trees that may read a number of entries in all.
+pub(super) struct Walk<'a> {
     exclude: &'a Exclude<'a>,
     /// The number of entries that may still be read.
     left: AtomicU64,
     /// True if patterns of ignored names hold.
     ignores: bool,
-    before: Option<&'a Tree>,
 }
 
-/// A directory that is still to be read, and the ignore rules of the directories above it.
-type Waiting = (PathBuf, Ignored);
-
-impl Walk<'_> {
-    /// Walks one tree, one level after the other.
-    fn root(&self, root: &Path, tree: &mut Tree) {
-        let device = match nofollow::open_with(root, READ) {
-            Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
-            Err(Errno::NOTDIR) => return file(root, tree),
-            Err(Errno::NOENT) => return,
-            Err(_) => return tree.unseen.push(root.to_owned()),
-        };
-        let above = if self.ignores { Ignored::above(root) } else { Ignored::default() };
-        let mut waiting = vec![(root.to_owned(), above)];
-        while !waiting.is_empty() {
-            let read = each(waiting, |(path, above)| (self.read(&path, &above), path));
-            waiting = Vec::new();
-            for (read, path) in read {
-                match read {
-                    Ok(directory) => {
-                        waiting.extend(directory.below(&path, device, &mut tree.unseen));
-                        tree.directories.insert(path, directory);
-                    }
-                    Err(_) => tree.unseen.push(path),
-                }
-            }
-        }
+impl<'a> Walk<'a> {
+    pub(super) fn new(exclude: &'a Exclude<'a>, most: u64) -> Self {
+        Self { exclude, left: AtomicU64::new(most), ignores: true }
     }
 
-    fn read(&self, path: &Path, above: &Ignored) -> io::Result<Directory> {
+    /// Walks one tree, one level after the other. If `before` is given, its ignore rules apply, because a run may
+    /// change the patterns.
+    pub(super) fn tree(&self, root: &Path, before: Option<&Tree>) -> Tree {
+        let mut tree = Tree { root: root.to_owned(), directories: BTreeMap::new(), unseen: Vec::new() };
+        let device = match nofollow::open_with(root, READ) {
+            Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
+            Err(Errno::NOTDIR) => {
+                tree.directories.extend(of_file(root));
+                return tree;
+            }
+            Err(Errno::NOENT) => return tree,
+            Err(_) => {
+                tree.unseen.push(root.to_owned());
+                return tree;
+            }
+        };
+        let above = if self.ignores { Ignored::above(root) } else { Ignored::default() };
+        // The directories of a level, and the ignore rules of those above them.
+        let mut level = vec![(root.to_owned(), above)];
+        while !level.is_empty() {
+            let read = each(level, |(path, above)| {
+                let before = before.and_then(|before| before.directories.get(&path));
+                (self.read(&path, &above, before), path)
+            });
+            level = Vec::new();
+            for (read, path) in read {
+                let Ok(directory) = read else {
+                    tree.unseen.push(path);
+                    continue;
+                };
+                for (name, entry) in &directory.entries {
+                    if entry.kind != FileKind::Directory || entry.is_ignored {
+                        continue;
+                    }
+                    if entry.id.dev == device {
+                        level.push((path.join(name), directory.ignored.clone()));
+                    } else {
+                        tree.unseen.push(path.join(name));
+                    }
+                }
+                tree.directories.insert(path, directory);
+            }
+        }
+        tree
+    }
+
+    fn read(&self, path: &Path, above: &Ignored, before: Option<&Directory>) -> io::Result<Directory> {
         let directory = nofollow::open_with(path, READ)?;
-        let before = self.before.and_then(|before| before.directories.get(path));
         let ignored = before.map(|before| before.ignored.clone());
         let ignored = ignored.or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
-        let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
-        let (mut entries, mut found) = (RawDir::new(&directory, &mut buffer), Vec::new());
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." || name == ".git" && self.ignores {
-                continue;
-            }
-            if (self.exclude)(path, name) {
-                continue;
+        let mut found = Vec::new();
+        nofollow::entries(&directory, |name, _| {
+            let name = OsStr::from_bytes(name.to_bytes());
+            if name == ".git" && self.ignores || (self.exclude)(path, name) {
+                return;
             }
             // The entry was removed in the meantime.
-            let Ok(mut entry) = Entry::at(&directory, name) else { continue };
-            let same = before.and_then(|before| before.entry(name)).filter(|same| same.kind == entry.kind);
+            let Ok(mut entry) = Entry::at(&directory, name) else { return };
+            let same = before.and_then(|before| before.entries.get(name)).filter(|same| same.kind == entry.kind);
             entry.is_ignored = match same {
                 Some(same) => same.is_ignored,
                 None => ignored.contains(path, name, entry.kind == FileKind::Directory),
             };
             found.push((name.to_owned(), entry));
-        }
+        })?;
         let count = found.len() as u64;
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
         left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
-        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        Ok(Directory { entries: found, ignored })
-    }
-}
-
-impl Directory {
-    fn entry(&self, name: &OsStr) -> Option<&Entry> {
-        let at = self.entries.binary_search_by(|(known, _)| known.as_os_str().cmp(name)).ok()?;
-        Some(&self.entries[at].1)
-    }
-
-    /// The directories in it that are entered; those of other file systems are not.
-    fn below(&self, path: &Path, device: u64, unseen: &mut Vec<PathBuf>) -> Vec<Waiting> {
-        let directories =
-            self.entries.iter().filter(|(_, entry)| entry.kind == FileKind::Directory && !entry.is_ignored);
-        let (own, other): (Vec<_>, Vec<_>) = directories.partition(|(_, entry)| entry.id.dev == device);
-        unseen.extend(other.into_iter().map(|(name, _)| path.join(name)));
-        own.into_iter().map(|(name, _)| (path.join(name), self.ignored.clone())).collect()
+        Ok(Directory { entries: found.into_iter().collect(), ignored })
     }
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
-/// Adds a root that is a file.
-fn file(root: &Path, tree: &mut Tree) {
-    if let (Ok(entry), Some(parent), Some(name)) = (Entry::of_path(root), root.parent(), root.file_name()) {
-        let entries = &mut tree.directories.entry(parent.to_owned()).or_default().entries;
-        entries.push((name.to_owned(), entry));
-        entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    }
+/// The directory of a root that is a file, with this entry only.
+fn of_file(root: &Path) -> Option<(PathBuf, Directory)> {
+    let entry = (root.file_name()?.to_owned(), Entry::of_path(root).ok()?);
+    Some((root.parent()?.to_owned(), Directory { entries: BTreeMap::from([entry]), ..Directory::default() }))
 }
 
-/// The fewest items for which threads are worth their start.
+/// The fewest items for which a thread is worth its start.
 const FEWEST: usize = 64;
 
 /// Does the same with each item, on all processors. The results are in the order of the items.
 pub(super) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    if items.len() < FEWEST || threads == 1 {
+    let size = items.len().div_ceil(threads).max(FEWEST);
+    if items.len() <= size {
         return items.into_iter().map(work).collect();
     }
-    let size = items.len().div_ceil(threads);
     let mut items = items.into_iter();
-    let parts =
-        std::iter::from_fn(|| Some(items.by_ref().take(size).collect::<Vec<_>>()).filter(|part| !part.is_empty()));
-    let parts: Vec<Vec<T>> = parts.collect();
-    let work = &work;
     thread::scope(|scope| {
-        let started = parts.into_iter().map(|part| scope.spawn(move || part.into_iter().map(work).collect::<Vec<R>>()));
-        let started: Vec<_> = started.collect();
-        let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        ended.flatten().collect()
+        let mut threads = Vec::new();
+        while items.len() > 0 {
+            let part: Vec<T> = items.by_ref().take(size).collect();
+            threads.push(scope.spawn(|| part.into_iter().map(&work).collect::<Vec<R>>()));
+        }
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
 
 /// Opens a regular file for reading, unless its identity changed.
 pub(super) fn open(path: &Path, id: &FileId) -> io::Result<std::fs::File> {
-    let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
-    if FileId::from(&rustix::fs::fstat(&file)?) == *id { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
+    let file = nofollow::open_file(path)?;
+    if FileId::from(&file.metadata()?) == *id { Ok(file) } else { Err(io::Error::other("it changed")) }
 }
 
 /// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.

@@ -2,7 +2,7 @@
 //! kept in the content store before a run, and put back from there.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -97,12 +97,8 @@ fn is_object(path: &Path) -> bool {
     path.iter().any(|part| part == OBJECTS)
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    Ok(nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?.into())
-}
-
 fn is_same(path: &Path, id: &FileId, hash: &Hash) -> bool {
-    open(path).is_ok_and(|file| {
+    nofollow::open_file(path).is_ok_and(|file| {
         let now = file.metadata().map(|meta| FileId::from(&meta)).unwrap_or_default();
         now == *id || now.size == id.size && hash_of(file).is_ok_and(|now| now == *hash)
     })

@@ -125,7 +125,7 @@ impl Repository {
         self.known.there = self.suspects(&tree).map(|(path, _)| path).chain(lock_files(&tree)).collect();
         tree.retain(|path| history::is_history(self, path));
         self.known.references = odd_references(&self.path, &tree);
-        let kept = keep_history(store, &self.path, &mut tree);
+        let kept = keep_history(store, &mut tree);
         let failed = kept.as_ref().err().map(|e| format!("its history is not kept: {e}"));
         let (manifest, lost) = kept.unwrap_or_default();
         self.known.snapshot = manifest.map(|manifest| Snapshot { repository: self.path.clone(), manifest });

@@ -4,14 +4,13 @@
 
 use std::cmp::Reverse;
 use std::ffi::{CStr, OsStr};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use cp_common::{Error, Result};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::hidden::is_environment_file;
@@ -136,10 +135,9 @@ impl<'a> Walk<'a> {
 
     fn tree(&mut self, root: &Path, wanted: SearchScope) -> Result<()> {
         self.pending.push(PendingDirectory { path: root.to_owned(), above: None, depth: 0, wanted });
-        let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
         while let Some(directory) = self.pending.pop() {
             match directory.open() {
-                Ok(file) => self.read(&directory, &Rc::new(file), &mut buffer)?,
+                Ok(file) => self.read(&directory, &Rc::new(file))?,
                 // A root may be a file.
                 Err(Errno::NOTDIR) if directory.depth == 0 && directory.wanted.names && root.exists() => {
                     self.names.record(root);
@@ -173,30 +171,23 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn read(&mut self, directory: &PendingDirectory, file: &Rc<OwnedFd>, buffer: &mut [MaybeUninit<u8>]) -> Result<()> {
-        let held = (directory.depth < HELD).then(|| Rc::clone(file));
-        let mut entries = RawDir::new(file.as_fd(), buffer);
-        let mut parts = [false; 4];
-        while let Some(entry) = entries.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                // A directory that was removed during the walk has no entries.
-                Err(Errno::NOENT) => break,
-                Err(e) => return Err(unsearchable(&directory.path, &e.into())),
-            };
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
+    fn read(&mut self, directory: &PendingDirectory, file: &Rc<OwnedFd>) -> Result<()> {
+        let held = (directory.depth < HELD).then_some(file);
+        let (mut parts, mut is_over) = ([false; 4], false);
+        let read = nofollow::entries(file.as_fd(), |name, kind| {
+            is_over |= self.left == 0;
+            if is_over {
+                return;
             }
-            self.left = self.left.checked_sub(1).ok_or_else(|| too_many(self.most, &directory.path))?;
+            self.left -= 1;
             for (part, known) in parts.iter_mut().zip([c"HEAD", c"objects", c"refs", c"commondir"]) {
                 *part |= name == known;
             }
-            let kind = match entry.file_type() {
-                FileType::Unknown => kind_of(file, name),
-                kind => kind,
-            };
-            self.entry(directory, held.as_ref(), name, kind);
+            self.entry(directory, held, name, kind);
+        });
+        read.map_err(|e| unsearchable(&directory.path, &e.into()))?;
+        if is_over {
+            return Err(too_many(self.most, &directory.path));
         }
         // Git recognizes a bare repository by its entries, even if some of them are links to other directories.
         if let [true, true, true, _] | [true, _, _, true] = parts
@@ -250,12 +241,6 @@ impl PendingDirectory {
             _ => nofollow::open_with(&self.path, flags),
         }
     }
-}
-
-/// The type of an entry, if the file system does not return it with the name.
-fn kind_of(directory: &OwnedFd, name: &CStr) -> FileType {
-    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
 /// The error for a directory that cannot be searched. It may contain hidden names, so the command does not run.

@@ -1,21 +1,22 @@
 //! `filesystem.read_file`: reads a part of a file, by bytes or by lines. `filesystem.list_directory`: the
 //! entries of a directory, page by page.
 
-use std::ffi::CStr;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cp_common::wire::Block;
 use cp_common::{Code, Error, Result};
-use rustix::fs::{AtFlags, Dir, FileType, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, OFlags};
 use serde_json::json;
 
 use super::{file_not_found, open, path_of, readable};
 use crate::digest::sha256;
+use crate::nofollow;
 use crate::request::{Encoding, ListDirectory, ReadFile};
 use crate::run::Engine;
 use crate::tools::Item;
@@ -169,18 +170,13 @@ pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Resul
     let path = path_of(&engine.policy, &list.path)?;
     readable(&engine.policy, &path)?;
     let directory = open(&path, "directory", OFlags::DIRECTORY)?;
-    let failed = |e: Errno| Error::io("cannot be listed", std::io::Error::from(e)).in_file(&path);
+    let failed = |e| Error::io("cannot be listed", e).in_file(&path);
     let invalid = |e| Error::validation(format!("the cursor is not one of a listing: {e}")).with("rule", "cursor");
     // The last name of the page before.
     let after = list.cursor.as_ref().map(|cursor| BASE64_STANDARD.decode(cursor)).transpose().map_err(invalid)?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(&directory).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_owned();
-        if !matches!(name.to_bytes(), b"." | b"..") && after.as_deref().is_none_or(|after| name.to_bytes() > after) {
-            names.push(name);
-        }
-    }
-    names.sort();
+    let mut names = nofollow::names(&directory).map_err(failed)?;
+    names.retain(|name| after.as_deref().is_none_or(|after| name.as_bytes() > after));
+    names.sort_unstable();
     let limit = list.limit.unwrap_or(PAGE).clamp(1, PAGE);
     let has_more = names.len() > limit;
     names.truncate(limit);
@@ -188,7 +184,7 @@ pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Resul
     let shown = path.display().to_string();
     let what = json!({ "reads": [{ "path": shown }] });
     let receipt = super::record(engine, "filesystem.list_directory", what)?;
-    let next = names.last().filter(|_| has_more).map(|name| BASE64_STANDARD.encode(name.to_bytes()));
+    let next = names.last().filter(|_| has_more).map(|name| BASE64_STANDARD.encode(name.as_bytes()));
     let value = json!({
         "path": shown, "entries": entries, "count": entries.len(), "has_more": has_more, "next_cursor": next,
     });
@@ -196,7 +192,7 @@ pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Resul
 }
 
 /// Describes an entry relative to the descriptor of its directory, so that a replaced directory has no effect.
-fn describe(directory: &File, name: &CStr) -> Option<serde_json::Value> {
+fn describe(directory: &File, name: &OsStr) -> Option<serde_json::Value> {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => "directory",
@@ -206,8 +202,8 @@ fn describe(directory: &File, name: &CStr) -> Option<serde_json::Value> {
     };
     let modified = cp_common::clock::from_unix_seconds(u64::try_from(stat.st_mtime).unwrap_or(0));
     let mut entry = json!({ "name": name.to_string_lossy(), "kind": kind, "size": stat.st_size, "mtime": modified });
-    if name.to_str().is_err() {
-        entry["name_base64"] = BASE64_STANDARD.encode(name.to_bytes()).into();
+    if name.to_str().is_none() {
+        entry["name_base64"] = BASE64_STANDARD.encode(name.as_bytes()).into();
     }
     Some(entry)
 }

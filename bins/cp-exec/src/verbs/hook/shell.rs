@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use cp_common::coprocess::replace;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
-use rustix::fs::OFlags;
 
 use super::enter;
 use crate::glob::name_matches;
@@ -118,10 +117,10 @@ fn cwd_name(file: &Path) -> Option<&str> {
 /// policy lets tools read the directory.
 fn pass_cwd_on(policy: &Policy, name: &str, to: &Path) -> Result<()> {
     let Some(from) = policy.session_tmp().map(|directory| directory.join(name)) else { return Ok(()) };
-    let file = nofollow::open_with(&from, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK);
+    let file = nofollow::open_file(&from);
     let file = file.map_err(|e| Error::io("the working directory", std::io::Error::from(e)))?;
     let mut text = String::new();
-    File::from(file).take(LONGEST).read_to_string(&mut text)?;
+    file.take(LONGEST).read_to_string(&mut text)?;
     std::fs::remove_file(&from)?;
     let cwd = PathBuf::from(text.trim_end_matches('\n'));
     filesystem::check(policy, Access::Read, &cwd.to_string_lossy())?;
