@@ -17,6 +17,8 @@ use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
 use cp_ledger::format::line::Line;
+use cp_ledger::read::backward;
+use cp_ledger::read::segments::segments_of;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -195,30 +197,14 @@ impl Journal {
         self.append(with_snapshots(entry, snapshots)).map(drop)
     }
 
-    fn has_result(&mut self, intent: u64) -> Result<bool> {
-        let found = self.newest(usize::MAX, |_, line| {
+    fn has_result(&self, intent: u64) -> Result<bool> {
+        let found = newest(&self.path, usize::MAX, |_, line| {
             let data = line.member("data").filter(|_| line.is_event("exec.result"));
             let data = data.and_then(|data| serde_json::from_slice::<Value>(data).ok());
             let is_result = data.is_some_and(|data| data["intent"] == intent);
-            (line.seq() <= intent || is_result).then_some(is_result)
+            Ok((line.seq() <= intent || is_result).then_some(is_result))
         });
         Ok(found? == Some(true))
-    }
-
-    /// The first answer about an entry, of which the newest is asked about first.
-    pub(crate) fn newest<T>(
-        &mut self,
-        most: usize,
-        mut ask: impl FnMut(&[u8], &Line<'_>) -> Option<T>,
-    ) -> Result<Option<T>> {
-        let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
-        for _ in 0..most {
-            let Some(raw) = lines.next()? else { break };
-            if let Some(answer) = raw.stored().and_then(|line| ask(raw.bytes, &line)) {
-                return Ok(Some(answer));
-            }
-        }
-        Ok(None)
     }
 
     /// Records a refusal: the request, and the rule that refused it.
@@ -267,7 +253,7 @@ impl Journal {
         let mut recorded = command.as_bytes().to_vec();
         self.ledger()?.redactor().redact(&mut recorded, 0);
         let mut started = Vec::new();
-        self.newest(LINES, |_, line| {
+        let mut decision = |line: &Line<'_>| {
             let is_intent = line.is_event("host.intent");
             if !is_intent && !line.is_event("exec.intent") {
                 return None;
@@ -281,18 +267,19 @@ impl Journal {
                 return None;
             }
             Some(data).filter(|data| data.command.as_deref().map(str::as_bytes) == Some(&recorded))
-        })
+        };
+        newest(&self.path, LINES, |_, line| Ok(decision(line)))
     }
 
     /// True if the newest entry about the current tool call, among entries of the events `among`, has this event and
     /// contains all of these texts.
-    pub(crate) fn has(&mut self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
+    pub(crate) fn has(&self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
         let Some(HostCall { call, .. }) = self.actor.host.clone() else { return Ok(false) };
         let call = quoted(&call);
-        let found = self.newest(LINES, |raw, line| {
+        let found = newest(&self.path, LINES, |raw, line| {
             let holds = |part: &[u8]| memchr::memmem::find(raw, part).is_some();
             let is_about = holds(&call) && among.iter().any(|event| line.is_event(event));
-            is_about.then(|| line.is_event(event) && named.iter().all(|named| holds(&quoted(named))))
+            Ok(is_about.then(|| line.is_event(event) && named.iter().all(|named| holds(&quoted(named)))))
         });
         Ok(found? == Some(true))
     }
@@ -321,6 +308,28 @@ impl Journal {
     fn ledger(&mut self) -> Result<&mut Ledger> {
         Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
     }
+}
+
+/// The first answer about an entry of a ledger, of which the newest is asked about first. Closed segments are read too.
+pub(crate) fn newest<T>(
+    ledger: &Path,
+    most: usize,
+    mut ask: impl FnMut(&[u8], &Line<'_>) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let mut left = most;
+    let files = segments_of(ledger)?.into_iter().chain(ledger.exists().then(|| ledger.to_owned()));
+    for file in files.rev() {
+        let mut lines = backward(&file)?;
+        while let Some(raw) = lines.next()?.filter(|_| left > 0) {
+            left -= 1;
+            if let Some(line) = raw.stored()
+                && let Some(answer) = ask(raw.bytes, &line)?
+            {
+                return Ok(Some(answer));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Adds what was kept of repositories before the run, for `undo --git`.

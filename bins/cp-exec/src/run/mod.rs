@@ -26,8 +26,7 @@ use cp_common::{Context, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use self::helper::{Helper, Run};
-pub(crate) use self::journal::Journal;
-pub(crate) use self::journal::quoted;
+pub(crate) use self::journal::{Journal, newest, quoted};
 use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};
 pub(crate) use self::steps::Steps;

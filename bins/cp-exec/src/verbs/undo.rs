@@ -11,8 +11,6 @@ use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::line::Line;
-use cp_ledger::read::backward;
-use cp_ledger::read::segments::segments_of;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -20,7 +18,7 @@ use serde_json::{Value, json};
 use crate::changes::Store;
 use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
-use crate::run::{Engine, quoted};
+use crate::run::{Engine, newest, quoted};
 use crate::tools::filesystem::{CHANGED, LeftOut, Undo};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -190,10 +188,11 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
     }
     let entry = if is_all { None } else { entry(ledger, named, with_git)? };
     let (mut found, mut lists) = (Recorded::default(), Vec::new());
-    walk(ledger, &["exec.intent", "exec.changes", "exec.result"], |line, data| {
+    newest(ledger, usize::MAX, |_, line| {
+        let Some(data) = data_of(line, &["exec.intent", "exec.changes", "exec.result"]) else { return Ok(None) };
         if line.is_event("exec.intent") {
             found.directory = found.directory.take().or_else(|| data.cwd.clone().filter(|_| entry == Some(line.seq())));
-            return Ok(true);
+            return Ok(None::<()>);
         }
         let is_of = |name: &str, wanted: &Option<Vec<u8>>| wanted.is_none() || line.member(name) == wanted.as_deref();
         let is_undo = data.operation.as_deref() == Some("undo");
@@ -203,18 +202,18 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
             None => !is_undo && data.call.as_deref() == Some(named),
         };
         if is_meant && line.is_event("exec.changes") {
-            lists.push(files(ledger, line, data)?);
+            lists.push(files(ledger, line, &data)?);
             found.truncated |= data.truncated;
         } else if is_meant && with_git {
             found.snapshots.extend(data.snapshots.iter().map(|one| (one.repository.clone(), one.clone())));
         } else {
-            return Ok(true);
+            return Ok(None);
         }
         let seq = data.intent.unwrap_or(line.seq());
         if found.undoes.last() != Some(&seq) {
             found.undoes.push(seq);
         }
-        Ok(true)
+        Ok(None)
     })?;
     if found.undoes.is_empty() && !is_all {
         return Err(Error::not_found(format!("no file changes are recorded: {named}")).in_file(ledger));
@@ -228,38 +227,22 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
 fn entry(ledger: &Path, named: &str, with_git: bool) -> Result<Option<u64>> {
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
     let seq = named.parse::<u64>().ok();
-    let mut found = None;
-    walk(ledger, &["exec.intent", "exec.result", "exec.changes"], |line, data| {
+    newest(ledger, usize::MAX, |_, line| {
+        let Some(data) = data_of(line, &["exec.intent", "exec.changes", "exec.result"]) else { return Ok(None) };
         let is_meant = match named {
             "last" if with_git => line.is_event("exec.result"),
             "last" => line.is_event("exec.changes") && data.operation.as_deref() != Some("undo"),
             // The beginning of a hash may consist of digits only.
             _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
         };
-        found = is_meant.then(|| data.intent.unwrap_or(line.seq()));
-        Ok(!is_meant)
-    })?;
-    Ok(found)
+        Ok(is_meant.then(|| data.intent.unwrap_or(line.seq())))
+    })
 }
 
-/// Passes the entries with these events to `each`, from the newest to the oldest, as long as it returns true.
-fn walk(ledger: &Path, events: &[&str], mut each: impl FnMut(&Line<'_>, &Data<'_>) -> Result<bool>) -> Result<()> {
-    let mut segments = segments_of(ledger)?;
-    segments.extend(ledger.exists().then(|| ledger.to_owned()));
-    for segment in segments.iter().rev() {
-        let mut lines = backward(segment)?;
-        while let Some(raw) = lines.next()? {
-            let is_meant = |line: &Line<'_>| events.iter().any(|event| line.is_event(event));
-            let Some(line) = raw.stored().filter(is_meant) else { continue };
-            let data = line.member("data").and_then(|data| serde_json::from_slice(data).ok());
-            if let Some(data) = data
-                && !each(&line, &data)?
-            {
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
+/// What an entry with one of these events records.
+fn data_of<'l>(line: &Line<'l>, events: &[&str]) -> Option<Data<'l>> {
+    let data = line.member("data").filter(|_| events.iter().any(|event| line.is_event(event)));
+    serde_json::from_slice(data?).ok()
 }
 
 /// The changes that an entry lists.

@@ -17,13 +17,13 @@ use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;
 use crate::request::{EditFile, RemoveFile, Replacement, WriteFile, WriteMode};
-use crate::run::{Engine, Journal};
+use crate::run::Engine;
 use crate::tools::Item;
 
 pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let Engine { policy, journal, .. } = &mut *engine;
-    let mut drafts = Drafts { policy, journal, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
+    let expected = edit.expected_sha256.as_deref();
+    let mut drafts = Drafts { policy: &engine.policy, expected, files: Vec::new() };
     drafts.apply(edit)?;
     let (pending, lines) = drafts.finish()?;
     let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
@@ -42,7 +42,6 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
 /// The files of an edit with their new contents, which are not written yet.
 struct Drafts<'a> {
     policy: &'a Policy,
-    journal: &'a mut Journal,
     /// The hash of the file that the caller expects.
     expected: Option<&'a str>,
     files: Vec<Draft>,
@@ -146,7 +145,7 @@ impl Drafts<'_> {
         if let Some(before) = &before {
             // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
             // unchanged.
-            unchanged((self.policy, self.journal), &path, before, self.expected)?;
+            unchanged(self.policy, &path, before, self.expected)?;
         }
         let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
         self.files.push(Draft { pending: Pending { path, before, after }, lines: Vec::new() });
@@ -187,7 +186,7 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
     }
     let _lock = locked(&engine.policy)?;
     let pending = written(&engine.policy, write)?;
-    let asks = (pending.before.is_some() && !is_undoable(engine, &pending)?) || write.confirm.is_some();
+    let asks = (pending.before.is_some() && !is_undoable(&engine.policy, &pending)?) || write.confirm.is_some();
     let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
     let (mut described, receipt) = change(engine, "filesystem.write_file", &[pending], confirmed.as_deref())?;
     Ok(Item::new("filesystem.write_file", described.remove(0), receipt, "/value"))
@@ -206,10 +205,10 @@ fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
 
 /// True if an overwrite needs no confirmation, because it is a change of a run below its working directory, like an
 /// edit, and the run can undo it. A file that the run knows must be unchanged.
-fn is_undoable(Engine { policy, journal, .. }: &mut Engine, pending: &Pending) -> Result<bool> {
+fn is_undoable(policy: &Policy, pending: &Pending) -> Result<bool> {
     let Some(before) = &pending.before else { return Ok(false) };
     let is_edit = policy.actor.run.is_some() && policy.actor.call.is_some() && pending.path.starts_with(&policy.base);
-    Ok(is_edit && unchanged((policy, journal), &pending.path, before, None).map(|_| true)?)
+    Ok(is_edit && unchanged(policy, &pending.path, before, None).map(|_| true)?)
 }
 
 /// Confirms an overwrite: requires the mode `overwrite`, and the approval of exactly this replacement. Returns the
@@ -237,16 +236,16 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
 
 pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let pending = removed(engine, remove)?;
+    let pending = removed(&engine.policy, remove)?;
     let (mut described, receipt) = change(engine, "filesystem.remove_file", &[pending], None)?;
     Ok(Item::new("filesystem.remove_file", described.remove(0), receipt, "/value"))
 }
 
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
-fn removed(Engine { policy, journal, .. }: &mut Engine, remove: &RemoveFile) -> Result<Pending> {
+fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
     let before = present(&path)?.ok_or_else(|| file_not_found(&path))?;
-    if !unchanged((policy, journal), &path, &before, remove.expected_sha256.as_deref())? {
+    if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")
             .with("path", path.display().to_string())

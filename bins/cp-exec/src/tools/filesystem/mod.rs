@@ -18,6 +18,7 @@ use crate::files::{After, Pending, Present, umask};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
+use cp_ledger::format::line::Line;
 use memchr::memmem;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
 use crate::refusal::denied;
 use crate::request::FileOperation;
-use crate::run::{Engine, Journal, quoted};
+use crate::run::{Engine, newest, quoted};
 
 /// Carries out a file operation, and records it.
 pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<Item> {
@@ -194,16 +195,11 @@ const LINES: usize = 100_000;
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
 /// wrote it. True if the caller or the run knows its content.
-pub(super) fn unchanged(
-    (policy, journal): (&Policy, &mut Journal),
-    path: &Path,
-    now: &Present,
-    expected: Option<&str>,
-) -> Result<bool> {
+pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
     let (path, hash) = (path.display().to_string(), now.hash.to_string());
     let (known, what) = match expected {
         Some(expected) => (Some(expected.to_owned()), "does not have the expected hash"),
-        None => (last_known(policy, journal, &path)?, "was changed by others since this run last read or wrote it"),
+        None => (last_known(policy, &path)?, "was changed by others since this run last read or wrote it"),
     };
     if known.as_ref().is_some_and(|known| *known != hash) {
         return Err(Error::new(Code::Conflict, format!("{path} {what}"))
@@ -216,11 +212,11 @@ pub(super) fn unchanged(
 }
 
 /// The hash of a file when this run last read all of it or wrote it; empty if the run removed it.
-fn last_known(policy: &Policy, journal: &mut Journal, path: &str) -> Result<Option<String>> {
+fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
     let Some(run) = policy.actor.run.as_deref().map(quoted) else { return Ok(None) };
     let named = quoted(path);
     let named = memmem::Finder::new(&named);
-    journal.newest(LINES, |raw, line| {
+    let known = |raw: &[u8], line: &Line<'_>| {
         named.find(raw).filter(|_| line.member("run") == Some(&run))?;
         let data: Value = serde_json::from_slice(line.member("data")?).ok()?;
         // What a command of the run made of a file is not known to the run.
@@ -231,7 +227,8 @@ fn last_known(policy: &Policy, journal: &mut Journal, path: &str) -> Result<Opti
             return Some(of_path(&data["what"]["reads"])?["file_sha256"].as_str()?.to_owned());
         };
         Some(change["after"]["sha256"].as_str().unwrap_or_default().to_owned())
-    })
+    };
+    newest(&policy.ledger, LINES, |raw, line| Ok(known(raw, line)))
 }
 
 /// The error for a file that does not exist.
