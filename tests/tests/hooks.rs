@@ -227,7 +227,7 @@ fn a_tool_that_the_policy_lists_waits_for_its_owner() {
 }
 
 #[test]
-fn output_is_recorded_by_its_hash_and_secrets_in_it_by_their_kind() {
+fn output_is_recorded_by_its_hash() {
     let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
     for host in HOSTS {
         let place = place_with("");
@@ -235,12 +235,9 @@ fn output_is_recorded_by_its_hash_and_secrets_in_it_by_their_kind() {
         let text = text.replace("\"hi\"", &format!("\"{key}\"")).replace("hi\\n", &format!("{key}\\n"));
         let ran = ask(&place, host, &serde_json::from_str(&text).unwrap()).code(0);
         let said = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(said.contains("github_token: ") && !said.contains(&key), "{host}: {ran:?}");
+        assert!(!said.contains(&key), "{host}: {ran:?}");
         let result = &events(&place, "host.result")[0]["data"];
-        assert!(
-            result["secrets"]["github_token"].as_u64() >= Some(1) && result["output"]["content"].is_null(),
-            "{result}"
-        );
+        assert!(result["output"]["content"].is_null(), "{result}");
         assert!(result["output"]["sha256"].as_str().unwrap().starts_with("sha256:"), "{result}");
     }
     let place = place_with("");

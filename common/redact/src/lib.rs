@@ -121,13 +121,6 @@ impl Redactor {
         joined([own, found].into_iter().flatten().collect())
     }
 
-    /// The rules that match the secrets in a text, in the order of the text.
-    pub fn rules_in(&self, text: &str) -> Vec<&'static str> {
-        let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
-        json::string(text, &mut quoted);
-        self.secrets(&quoted).into_iter().map(|secret| secret.rule).collect()
-    }
-
     /// Like [`Redactor::redact`], for text that is not JSON.
     pub fn redact_text(&self, text: &str) -> (String, u32) {
         let mut quoted = Vec::with_capacity(text.len() + 2);

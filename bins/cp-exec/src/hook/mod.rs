@@ -73,20 +73,6 @@ impl Output {
     pub(crate) fn text(&self) -> String {
         self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned)
     }
-
-    /// All texts of the value, one per line.
-    pub(crate) fn texts(&self) -> String {
-        let (mut texts, mut rest) = (Vec::new(), vec![&self.value]);
-        while let Some(value) = rest.pop() {
-            match value {
-                Value::String(text) => texts.push(text.as_str()),
-                Value::Array(values) => rest.extend(values),
-                Value::Object(members) => rest.extend(members.values()),
-                Value::Null | Value::Bool(_) | Value::Number(_) => {}
-            }
-        }
-        texts.join("\n")
-    }
 }
 
 type Members = Map<String, Value>;

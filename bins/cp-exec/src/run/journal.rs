@@ -3,7 +3,6 @@
 //! A [`Recorder`] writes those about a run while it runs. The limits of a run do not hold for the memory and the ledger
 //! of its supervisor, so that what it says has a budget.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -282,15 +281,6 @@ impl Journal {
             Ok(is_about.then(|| line.is_event(event) && named.iter().all(|named| holds(&quoted(named)))))
         });
         Ok(found? == Some(true))
-    }
-
-    /// The number of secrets of each kind in a text.
-    pub(crate) fn secrets_in(&mut self, text: &str) -> Result<BTreeMap<&'static str, u64>> {
-        let mut kinds = BTreeMap::new();
-        for rule in self.ledger()?.redactor().rules_in(text) {
-            *kinds.entry(rule).or_default() += 1;
-        }
-        Ok(kinds)
     }
 
     /// Creates an entry that names the actor.

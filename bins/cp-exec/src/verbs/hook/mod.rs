@@ -6,7 +6,6 @@ pub(crate) mod doctor;
 pub(crate) mod install;
 pub(crate) mod shell;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
@@ -94,11 +93,9 @@ pub(crate) struct Answer {
     /// The host that asked.
     host: Host,
     /// The decision: `pass`, `rewrite`, `ask`, `deny`, or null if no decision was needed.
-    pub(super) decision: Option<&'static str>,
+    decision: Option<&'static str>,
     /// The line for the host; empty if it expects none.
-    pub(super) words: String,
-    /// The kinds of secrets in the output of a tool, with their numbers.
-    pub(super) secrets: BTreeMap<&'static str, u64>,
+    words: String,
 }
 
 impl Reply for Answer {
@@ -115,7 +112,7 @@ impl Answer {
     /// The answer to a question; without a verdict none was needed.
     pub(super) fn of(host: Host, verdict: Option<&Verdict>) -> Self {
         let (decision, words) = verdict.map(hook::response).unzip();
-        Self { host, decision, words: words.unwrap_or_default(), secrets: BTreeMap::new() }
+        Self { host, decision, words: words.unwrap_or_default() }
     }
 }
 
@@ -244,20 +241,16 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
 
 fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
     let text = output.text();
-    let (hash, secrets) = (sha256(text.as_bytes()), engine.journal.secrets_in(&output.texts())?);
+    let hash = sha256(text.as_bytes());
     if is_new(engine, "host.result", &hash)? {
         let result = json!({
             "tool": tool.name,
             "failed": output.failed,
             "output": { "bytes": text.len(), "sha256": hash, "content": keeps_content(engine).then_some(&output.value) },
-            "secrets": secrets,
         });
         engine.journal.host_event("host.result", &result)?;
     }
-    let counted = secrets.iter().map(|(kind, count)| format!("{kind}: {count}")).collect::<Vec<_>>().join(", ");
-    let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
-    let words = if secrets.is_empty() { String::new() } else { format!("{}\n", json!({ "systemMessage": report })) };
-    context.out.answer(&Answer { words, secrets, ..Answer::of(event.host, None) })
+    context.out.answer(&Answer::of(event.host, None))
 }
 
 /// True if the inputs and outputs of tools are recorded unredacted in full.
