@@ -111,30 +111,10 @@ impl WrappedLine {
     }
 }
 
-/// The value of a text that is one word of a shell, without expansions.
+/// The value of a text that is one word of a shell. What a shell would expand in it stays as it is.
 fn one_word(text: &str) -> Option<String> {
-    let (mut word, mut rest) = (String::new(), text.chars());
-    while let Some(sign) = rest.next() {
-        match sign {
-            '\'' => {
-                let (inside, after) = rest.as_str().split_once('\'')?;
-                word.push_str(inside);
-                rest = after.chars();
-            }
-            '"' => {
-                let (inside, after) = rest.as_str().split_once('"')?;
-                if inside.contains(['\\', '$', '`']) {
-                    return None;
-                }
-                word.push_str(inside);
-                rest = after.chars();
-            }
-            '\\' => word.push(rest.next().filter(|sign| *sign != '\n')?),
-            sign if sign.is_ascii_alphanumeric() || "-_./:,@%+=".contains(sign) => word.push(sign),
-            _ => return None,
-        }
-    }
-    (!text.is_empty()).then_some(word)
+    let [word] = <[String; 1]>::try_from(shlex::split(text)?).ok()?;
+    Some(word)
 }
 
 #[cfg(test)]
