@@ -149,20 +149,25 @@ impl Command<'_> {
 pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
     let (host, members, text) = (command.host, command.members(), text.unwrap_or_default());
     let mut value = parsed(text, &members)?;
-    if lines(host, &value).len() == host.facts().hook.events.len() && contains(&value, &members) {
+    if take_ours(host, &mut value) == take_ours(host, &mut members.clone()) {
         return Ok(text.to_owned());
     }
-    take_out(host, "", &mut value);
     merge("the text", &mut value, &members).map_err(|why| uneditable(why, &members))?;
     Ok(format!("{value:#}\n"))
 }
 
 /// Returns the text without our hook; `None` if nothing is left.
 pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
-    let before = parsed(text, &Value::Null)?;
-    let mut value = before.clone();
-    let is_gone = take_out(host, "", &mut value);
-    Ok((!is_gone).then(|| if value == before { text.to_owned() } else { format!("{value:#}\n") }))
+    let mut value = parsed(text, &Value::Null)?;
+    if take_ours(host, &mut value).is_empty() {
+        return Ok(Some(text.to_owned()));
+    }
+    Ok((value != json!({})).then(|| format!("{value:#}\n")))
+}
+
+/// True if a text has an entry of our hook.
+pub(crate) fn has_hook(host: Host, text: &str) -> Result<bool> {
+    Ok(!take_ours(host, &mut parsed(text, &Value::Null)?).is_empty())
 }
 
 /// Parses a strict JSON text. `paste` is shown in an error, for the user to insert by hand.
@@ -197,48 +202,33 @@ fn merge(name: &str, value: &mut Value, added: &Value) -> std::result::Result<()
     Ok(())
 }
 
-/// Takes our entries out of a value, and containers that have nothing else. True if the value is one of these.
-fn take_out(host: Host, name: &str, value: &mut Value) -> bool {
+/// Takes our entries out of a value, and containers that have nothing else. Returns the entries, each with the name of
+/// its member or list, in an order that does not depend on the text.
+fn take_ours(host: Host, value: &mut Value) -> Vec<String> {
+    let mut taken = Vec::new();
+    take_out(host, "", value, &mut taken);
+    taken.sort();
+    taken
+}
+
+/// Moves our entries from a value to `taken`. True if nothing else is in it.
+fn take_out(host: Host, name: &str, value: &mut Value, taken: &mut Vec<String>) -> bool {
     if is_ours(host, name, value) {
+        taken.push(format!("{name}: {value}"));
         return true;
     }
     match value {
         Value::Object(members) => {
             let count = members.len();
-            members.retain(|name, member| !take_out(host, name, member));
+            members.retain(|name, member| !take_out(host, name, member, taken));
             count > 0 && members.is_empty()
         }
         Value::Array(values) => {
             let count = values.len();
-            values.retain_mut(|element| !take_out(host, "", element));
+            values.retain_mut(|element| !take_out(host, name, element, taken));
             count > 0 && values.is_empty()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
-/// The command lines of a text that run this program.
-pub(crate) fn lines_in(host: Host, text: &str) -> Result<Vec<String>> {
-    Ok(lines(host, &parsed(text, &Value::Null)?))
-}
-
-fn lines(host: Host, value: &Value) -> Vec<String> {
-    match value {
-        Value::Object(members) => {
-            let own = value["command"].as_str().filter(|_| is_handler(host, value)).map(str::to_owned);
-            own.into_iter().chain(members.values().flat_map(|member| lines(host, member))).collect()
-        }
-        Value::Array(values) => values.iter().flat_map(|value| lines(host, value)).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
-    }
-}
-
-/// True if a value has these members and elements.
-fn contains(value: &Value, part: &Value) -> bool {
-    match part {
-        Value::Object(members) => members.iter().all(|(name, member)| contains(&value[name], member)),
-        Value::Array(parts) => value.as_array().is_some_and(|values| parts.iter().all(|part| values.contains(part))),
-        _ => value == part,
     }
 }
 

@@ -9,7 +9,7 @@ use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
 
-use crate::hosts::{self, Command, Host, add_hook, is_shell_written, lines_in, own};
+use crate::hosts::{self, Command, Host, add_hook, has_hook, is_shell_written, own};
 use crate::policy;
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
@@ -99,8 +99,8 @@ fn installed(host: Host, program: &Path) -> String {
 /// Checks that the hook in a file is the one that would be installed now; `None` without a hook.
 fn configured(host: Host, whose: &str, file: &Path, context: &Context) -> Option<Check> {
     let text = std::fs::read_to_string(file).ok()?;
-    let found = lines_in(host, &text);
-    if found.as_ref().is_ok_and(Vec::is_empty) {
+    let found = has_hook(host, &text);
+    if found.as_ref().is_ok_and(|is_there| !is_there) {
         return None;
     }
     let why = found.and_then(|_| own(context)).and_then(|(program, home)| {
