@@ -124,33 +124,28 @@ fn init(args: &InitArgs, context: &mut Context) -> Result<()> {
 
 /// A starter policy for this machine and a project, or the additions of a project to the policy.
 fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static, Extended>> {
-    if !file.exists() {
-        let store = |begun: Extended, context: &mut Context| begun.store(INIT.events[0], context);
-        return Ok(Plan::Free(begin(file, home, project)?, Box::new(store)));
-    }
-    let Some(project) = project else {
+    let is_new = !file.exists();
+    if !is_new && project.is_none() {
         return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten").in_file(file).hint(
             "`cp-exec policy show` shows it; --for DIR adds what a project needs; move the file away to start again",
         ));
-    };
-    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
-    with(file, &before, Some(project), home)?.plan(INIT.events[0])
-}
-
-/// Creates a starter policy for this machine and a project.
-fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Extended> {
-    let of_machine = Extended::of(file, STARTER, None, project::of_each_kind(home), false)?.text;
-    with(file, &of_machine, project, home)
-}
-
-/// Extends a text by what a project needs.
-fn with(file: &Path, text: &str, project: Option<&Path>, home: &Path) -> Result<Extended> {
+    }
+    let read = || std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file));
+    let text = if is_new { starter(file, home)? } else { read()? };
     let mut found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let adds = found.iter_mut().flat_map(|found| std::mem::take(&mut found.adds)).collect();
     let project = project.and_then(|project| toolchains::below_home(project, home));
-    let mut extended = Extended::of(file, text, project, adds, false)?;
+    let mut extended = Extended::of(file, &text, project, adds, false)?;
     extended.found = found;
-    Ok(extended)
+    if is_new {
+        return Ok(Plan::Free(extended, Box::new(|begun, context| begun.store(INIT.events[0], context))));
+    }
+    extended.plan(INIT.events[0])
+}
+
+/// The starter policy with the programs of this machine.
+fn starter(file: &Path, home: &Path) -> Result<String> {
+    Ok(Extended::of(file, STARTER, None, project::of_each_kind(home), false)?.text)
 }
 
 #[cfg(test)]
@@ -162,7 +157,7 @@ mod tests {
     #[test]
     fn starter_is_valid_for_any_toolchain_directories() {
         let home = tempfile::tempdir().unwrap();
-        let written = |home: &Path| policy::parse(&begin(&home.join("none"), home, None).unwrap().text).unwrap();
+        let written = |home: &Path| policy::parse(&starter(&home.join("none"), home).unwrap()).unwrap();
         assert!(written(home.path()).exec.allows_all());
         let bin = home.path().join(".cargo/bin");
         std::fs::create_dir_all(&bin).unwrap();
