@@ -8,30 +8,6 @@
 //! - [`plane`]: reads the control plane tree
 //! - [`update`]: installs signed releases of all programs
 
-/// Defines an enum whose values have names on the wire.
-macro_rules! named_enum {
-    ($(#[$attribute:meta])* $name:ident[$count:literal]: $($variant:ident $text:literal $meaning:literal),* $(,)?) => {
-        named_enum! { $(#[$attribute])* $name: $($variant $text $meaning),* }
-
-        impl $name {
-            /// All values.
-            pub(crate) const ALL: [Self; $count] = [$(Self::$variant),*];
-        }
-    };
-    ($(#[$attribute:meta])* $name:ident: $($variant:ident $text:literal $meaning:literal),* $(,)?) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum $name { $(#[doc = $meaning] $variant),* }
-
-        impl $name {
-            /// The name on the wire.
-            pub(crate) const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),* }
-            }
-        }
-    };
-}
-
 mod agent;
 mod config;
 mod init;

@@ -11,27 +11,38 @@ use crate::plane::{GateState, Plane, ledgers, work_orders};
 /// The assumed context window of an unknown model, in tokens.
 pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
 
-named_enum! {
-    /// The stance of the session.
-    #[derive(Serialize)]
-    #[serde(rename_all = "lowercase")]
-    Stance:
-    Neutral "neutral" "No turn was taken yet.",
-    Grounded "grounded" "It waits for input.",
-    Engaged "engaged" "It answers a turn.",
-    Committed "committed" "A person has confirmed something.",
-    Protective "protective" "An action was denied.",
+/// The stance of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
+pub(crate) enum Stance {
+    /// No turn was taken yet.
+    Neutral,
+    /// It waits for input.
+    Grounded,
+    /// It answers a turn.
+    Engaged,
+    /// A person has confirmed something.
+    Committed,
+    /// An action was denied.
+    Protective,
 }
 
 impl Stance {
-    pub(crate) const fn icon(self) -> char {
+    /// The name and the icon.
+    pub(crate) const fn shown(self) -> (&'static str, char) {
         match self {
-            Self::Neutral => '○',
-            Self::Grounded => '●',
-            Self::Engaged => '◉',
-            Self::Committed => '◈',
-            Self::Protective => '◇',
+            Self::Neutral => ("neutral", '○'),
+            Self::Grounded => ("grounded", '●'),
+            Self::Engaged => ("engaged", '◉'),
+            Self::Committed => ("committed", '◈'),
+            Self::Protective => ("protective", '◇'),
         }
+    }
+}
+
+impl From<Stance> for &'static str {
+    fn from(stance: Stance) -> Self {
+        stance.shown().0
     }
 }
 
@@ -46,8 +57,8 @@ const fn altitude(class: Class) -> &'static str {
     }
 }
 
-/// The signals of a session at one moment.
-#[derive(Clone, Debug, PartialEq)]
+/// The signals of a session at one moment, and as `signal_status` answers them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Signals {
     /// The stance.
     pub(crate) stance: Stance,
@@ -61,6 +72,8 @@ pub(crate) struct Signals {
     pub(crate) drift: f64,
     /// The tier.
     pub(crate) tier: String,
+    /// The role, which no program assigns.
+    pub(crate) role: (),
     /// The active work order.
     pub(crate) active_wo: Option<String>,
     /// True if the last entry is on the disk.
@@ -68,31 +81,17 @@ pub(crate) struct Signals {
     /// The state of the gates.
     pub(crate) gate_state: GateState,
     /// The share of tool calls that were not denied.
+    #[serde(skip)]
     pub(crate) trust: f64,
     /// True while a lesson is being captured.
+    #[serde(skip)]
     pub(crate) learning: bool,
 }
 
 impl Signals {
-    /// The members that `signal_status` answers.
-    pub(crate) fn to_value(&self) -> Value {
-        json!({
-            "stance": self.stance.name(),
-            "altitude": self.altitude,
-            "turn_number": self.turn_number,
-            "health": self.health,
-            "drift": self.drift,
-            "tier": self.tier,
-            "role": null,
-            "active_wo": self.active_wo,
-            "ledger_synced": self.ledger_synced,
-            "gate_state": self.gate_state.name(),
-        })
-    }
-
     /// The result of `signal_status`.
     pub(crate) fn status(&self) -> Value {
-        json!({"signals": self.to_value(), "compact_display": self.strip(0, CONTEXT_LIMIT)})
+        json!({"signals": self, "compact_display": self.strip(0, CONTEXT_LIMIT)})
     }
 
     /// The signals in one line, with the tokens that the conversation takes and the size of the model's context window:
@@ -101,7 +100,7 @@ impl Signals {
         #[expect(clippy::cast_precision_loss, reason = "a share for people, with one digit")]
         let share = if limit == 0 { 0.0 } else { used as f64 * 100.0 / limit as f64 };
         let Self { stance, altitude, health, turn_number, .. } = self;
-        let (stance, bar, used, limit) = (stance.name(), health_bar(*health), thousands(used), thousands(limit));
+        let (stance, bar, used, limit) = (stance.shown().0, health_bar(*health), thousands(used), thousands(limit));
         format!("{stance} · {altitude} · {bar} · t{turn_number} | ctx:{used}/{limit} ({share:.1}%)")
     }
 
@@ -246,6 +245,7 @@ impl Tracker {
             health: share(WINDOW - all, WINDOW),
             drift: share(newer, WINDOW / 2) - share(all - newer, WINDOW / 2),
             tier: self.tier.clone(),
+            role: (),
             active_wo: work_orders::active(plane),
             ledger_synced: self.synced,
             gate_state: ledgers::gate_state(plane),

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use tempfile::NamedTempFile;
 
 use crate::agent::external::Coprocess;
-use crate::agent::{Agent, Capability, Described, Event, ModelOptions, Observer, Piece, Turn, message, observe};
+use crate::agent::{Agent, CAPABILITIES, Described, Event, ModelOptions, Observer, Piece, Turn, message, observe};
 
 pub(super) struct Composed {
     described: Described,
@@ -43,7 +43,7 @@ pub(super) struct Composed {
 impl Composed {
     pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Result<Self> {
         let name = if id == "default" { "cp_default" } else { id }.to_owned();
-        let capabilities = Capability::ALL.to_vec();
+        let capabilities = CAPABILITIES.map(str::to_owned).to_vec();
         Ok(Self {
             described: Described { name, version: cp_common::program::VERSION.to_owned(), capabilities },
             id: id.to_owned(),

@@ -20,7 +20,7 @@ use cp_common::{Code, Context, Error, Result, words};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::agent::{Agent, Agents, Capability, Described, Observer, Turn, message};
+use crate::agent::{Agent, Agents, CAPABILITIES, Described, Observer, Turn, message};
 
 /// The interval at which standard error is read while waiting for an answer.
 const LOOK: Duration = Duration::from_millis(20);
@@ -208,9 +208,14 @@ fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
     let described = program.receive(Some(SHORT), |record| {
         let is_meant = record.kind_name.as_deref() == Some("describe");
         let described = if is_meant { record.read() } else { Err(Error::validation("another record")) };
+        let is_known = |name: &String| CAPABILITIES.contains(&name.as_str());
+        let described =
+            described.and_then(|found: Described| match found.capabilities.iter().find(|it| !is_known(it)) {
+                Some(unknown) => Err(Error::validation(format!("unknown capability `{unknown}`"))),
+                None => Ok(found),
+            });
         described.map_err(|e| {
-            let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
-            let known = known.join(", ");
+            let known = CAPABILITIES.join(", ");
             Error::validation(format!("{} did not answer `describe` as an agent: {}", argv[0], e.message()))
                 .hint(format!("it must answer {{name, version, capabilities}}; the capabilities are {known}"))
         })

@@ -111,9 +111,31 @@ pub(crate) trait Observer {
 pub(crate) struct Described {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The capabilities, which decide the available commands.
+    /// Some of [`CAPABILITIES`], which decide the available commands.
     #[serde(default)]
-    pub(crate) capabilities: Vec<Capability>,
+    pub(crate) capabilities: Vec<String>,
+}
+
+/// The capabilities that the standard defines.
+pub(crate) const CAPABILITIES: [&str; 10] = [
+    "MEMORY",
+    "CONSENT",
+    "SIGNALS",
+    "TRUST",
+    "COMMITMENTS",
+    "FILESYSTEM",
+    "EMERGENCY",
+    "GOVERNANCE",
+    "LEDGER",
+    "PACKAGE_MGT",
+];
+
+impl Described {
+    /// True if the agent has a capability, or one that implies it: GOVERNANCE includes LEDGER and `PACKAGE_MGT`.
+    pub(crate) fn can(&self, capability: &str) -> bool {
+        let has = |name: &str| self.capabilities.iter().any(|known| known == name);
+        has(capability) || matches!(capability, "LEDGER" | "PACKAGE_MGT") && has("GOVERNANCE")
+    }
 }
 
 /// An agent.
@@ -177,31 +199,6 @@ fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
         Some(Kind::ToolCall) => observer.event(Event::ToolCall(&record.read()?)),
         Some(Kind::ToolResult) => observer.event(Event::ToolResult(&record.read()?)),
         _ => Ok(()),
-    }
-}
-
-named_enum! {
-    /// A capability of an agent, defined by the standard. Capabilities decide the available commands.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-    Capability[10]:
-    Memory "MEMORY" "It remembers the session.",
-    Consent "CONSENT" "It asks before it acts.",
-    Signals "SIGNALS" "It reports its own signals.",
-    Trust "TRUST" "It keeps trust, and learns.",
-    Commitments "COMMITMENTS" "It keeps commitments.",
-    Filesystem "FILESYSTEM" "It reads files.",
-    Emergency "EMERGENCY" "It can be stopped at once.",
-    Governance "GOVERNANCE" "It answers about the control plane.",
-    Ledger "LEDGER" "It reads and writes the ledger.",
-    PackageMgt "PACKAGE_MGT" "It answers about packages.",
-}
-
-impl Capability {
-    /// True if it is one of these capabilities, or implied by them: GOVERNANCE includes LEDGER and `PACKAGE_MGT`.
-    pub(crate) fn is_in(self, capabilities: &[Self]) -> bool {
-        let governed = matches!(self, Self::Ledger | Self::PackageMgt);
-        capabilities.contains(&self) || governed && capabilities.contains(&Self::Governance)
     }
 }
 

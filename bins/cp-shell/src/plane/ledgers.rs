@@ -94,14 +94,16 @@ const RECENT: usize = 10;
 /// The number of bytes at the end of the newest segment from which the state of the gates is derived.
 const LATELY: u64 = 256 << 10;
 
-named_enum! {
-    /// The state of the gates of the tree.
-    #[derive(Serialize)]
-    #[serde(rename_all = "lowercase")]
-    GateState:
-    Open "open" "No recent check failed.",
-    Degraded "degraded" "A check failed recently, and another has passed since.",
-    Closed "closed" "The last check failed, or the ledger cannot be read.",
+/// The state of the gates of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GateState {
+    /// No recent check failed.
+    Open,
+    /// A check failed recently, and another has passed since.
+    Degraded,
+    /// The last check failed, or the ledger cannot be read.
+    Closed,
 }
 
 /// Parses a built-in text.

@@ -6,10 +6,10 @@ use cp_common::{Error, Result};
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use crate::agent::{Capability, ModelOptions};
+use crate::agent::ModelOptions;
 use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
-use crate::interactive::console::render::{escaped, style, value};
+use crate::interactive::console::render::{cell, escaped, style, value};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::turn;
 use crate::plane::Read;
@@ -17,7 +17,6 @@ use crate::signals::health_bar;
 
 /// `:help [COMMAND]`
 pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
-    let capabilities = &state.agent.described().capabilities;
     let about = about.trim_start_matches([':', '/']);
     if !about.is_empty() {
         let command = commands::find(about)
@@ -26,7 +25,7 @@ pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
     }
     let style = style();
     let mut text = String::new();
-    let available = COMMANDS.iter().filter(|command| command.needs.is_none_or(|needed| needed.is_in(capabilities)));
+    let available = COMMANDS.iter().filter(|command| command.is_for(state.agent.described()));
     let rows = available.map(|command| (spelled(command), command.help));
     let passthrough = (":! COMMAND".to_owned(), "run a command of the system, under policy");
     for (name, help) in rows.chain([passthrough]) {
@@ -59,7 +58,8 @@ fn entry(name: &str, help: &str, width: usize) -> String {
 
 fn of_one(command: &Command) -> String {
     let names: Vec<String> = command.names().map(|name| format!(":{name}")).collect();
-    let needs = command.needs.map_or_else(String::new, |needed| format!("\n  needs the capability {}", needed.name()));
+    let needs = command.needs;
+    let needs = if needs.is_empty() { String::new() } else { format!("\n  needs the capability {needs}") };
     format!("{} {}\n  {}{needs}\n", names.join(", "), command.takes, command.help)
 }
 
@@ -82,13 +82,13 @@ pub(super) fn state(state: &State<'_>) -> Outcome {
         "agent": {
             "name": agent.described().name,
             "version": agent.described().version,
-            "capabilities": names(&agent.described().capabilities),
+            "capabilities": agent.described().capabilities,
         },
         "backend": context.config.text("backend", model.backend.as_deref()),
         "model": context.config.text("model", model.model.as_deref()),
         "tools": model.tools,
         "offline": setup.request.options.offline,
-        "signals": session_status.signals().to_value(),
+        "signals": session_status.signals(),
         "context": {"used": session_status.used, "limit": session_status.window},
         "shell_history": {"enabled": setup.shell_history.enabled, "lines": setup.shell_history.lines.len()},
         "hub": {
@@ -102,10 +102,6 @@ pub(super) fn state(state: &State<'_>) -> Outcome {
     });
     let text = serde_json::to_string_pretty(&state).unwrap_or_default();
     Outcome { text: escaped(&text) + "\n", result: state, ..Outcome::default() }
-}
-
-fn names(capabilities: &[Capability]) -> Vec<&'static str> {
-    capabilities.iter().map(|capability| capability.name()).collect()
 }
 
 const fn mode_name(isolated: bool) -> &'static str {
@@ -125,7 +121,7 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     let answer = json!({
         "name": agent.described().name,
         "version": agent.described().version,
-        "capabilities": names(&agent.described().capabilities),
+        "capabilities": agent.described().capabilities,
         "others": known,
     });
     Ok(Outcome { text: value(&answer, style()), result: answer, ..Outcome::default() })
@@ -168,24 +164,26 @@ pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
 pub(super) fn signals(state: &State<'_>) -> Outcome {
     let session_status = &state.session_status;
     let signals = session_status.signals();
+    let result = json!(signals);
+    let (stance, icon) = signals.stance.shown();
     let mut text = format!("{}\n", session_status.strip());
     let rows = [
-        ("stance", format!("{} {}", signals.stance.icon(), signals.stance.name())),
+        ("stance", format!("{icon} {stance}")),
         ("altitude", signals.altitude.to_owned()),
         ("health", format!("{} {:.1}", health_bar(signals.health), signals.health)),
         ("progress", signals.progress_icon().to_string()),
         ("trust", format!("{} {:.1}", signals.trust_icon(), signals.trust)),
         ("learning", signals.learning_icon().to_string()),
-        ("tier", signals.tier.clone()),
-        ("role", "-".to_owned()),
-        ("active_wo", signals.active_wo.clone().unwrap_or_else(|| "-".to_owned())),
-        ("gate_state", signals.gate_state.name().to_owned()),
+        ("tier", cell(&result["tier"])),
+        ("role", cell(&result["role"])),
+        ("active_wo", cell(&result["active_wo"])),
+        ("gate_state", cell(&result["gate_state"])),
         ("ledger", if signals.ledger_synced { "synced" } else { "not synced" }.to_owned()),
     ];
     for (name, value) in rows {
         let _ = writeln!(text, "{name:<11} {}", escaped(&value));
     }
-    Outcome { text, result: signals.to_value(), ..Outcome::default() }
+    Outcome { text, result, ..Outcome::default() }
 }
 
 /// `:trust`

@@ -12,7 +12,7 @@ use cp_common::program::Class;
 use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 
-use crate::agent::Capability;
+use crate::agent::Described;
 use crate::interactive::memory;
 use crate::interactive::state::{Outcome, SessionStatus, State};
 
@@ -26,8 +26,8 @@ pub(crate) struct Command {
     /// Its operands, as help shows them.
     pub(crate) takes: &'static str,
     pub(crate) help: &'static str,
-    /// The capability that the agent must have.
-    pub(crate) needs: Option<Capability>,
+    /// The capability that the agent must have; empty if there is none.
+    pub(crate) needs: &'static str,
     pub(crate) class: Class,
     pub(crate) run: Run,
 }
@@ -42,13 +42,17 @@ impl Command {
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.names.split(' ')
     }
+
+    /// True if an agent has the capability.
+    pub(crate) fn is_for(&self, agent: &Described) -> bool {
+        self.needs.is_empty() || agent.can(self.needs)
+    }
 }
 
-use Capability::{Governance, Ledger, Memory, PackageMgt, Signals, Trust};
 use Class::{Append, Query, Write};
 
 macro_rules! commands {
-    ($($names:literal $takes:literal $help:literal $needs:expr, $class:ident $run:expr;)*) => {
+    ($($names:literal $takes:literal $help:literal $needs:literal, $class:ident $run:expr;)*) => {
         /// Every command, in the order in which help shows them.
         pub(crate) const COMMANDS: &[Command] = &[$(Command {
             names: $names,
@@ -63,40 +67,40 @@ macro_rules! commands {
 
 // Names, operands, help, capability, class, function.
 commands! {
-    "help h ?" "[COMMAND]" "list the commands, or describe one" None, Query core::help;
-    "quit q exit x bye" "" "end the session" None, Query |_, _| Ok(Outcome::default());
-    "clear c cls" "" "clear the screen" None, Query |state, _| Ok(core::clear(state));
-    "state s" "" "show the state as JSON" None, Query |state, _| Ok(core::state(state));
-    "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
-    "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
-    "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
-    "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write run::undo;
-    "diff d" "[RUN]" "show what the last turn with tools changed" None, Query run::diff;
-    "model" "[MODEL]" "show or choose the model" None, Query |state, model| core::choose(state, model, "model", |options| &mut options.model);
-    "backend" "[NAME]" "show or choose the backend" None, Query |state, name| core::choose(state, name, "backend", |options| &mut options.backend);
-    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query core::tools;
-    "export-session export" "" "write summary.json, without secrets" None, Append core::export;
-    "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
-    "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;
-    "notes n nd" "" "show the notes" Some(Memory), Query memory::notes;
-    "n+ note" "TEXT" "save a note in the memory of the home" Some(Memory), Append |state, text| memory::add("note", text, state);
-    "nd+" "TEXT" "save a note for developers" Some(Memory), Append |state, text| memory::add("dev_note", text, state);
-    "signals sig signal" "" "show the signals of the session" Some(Signals), Query |state, _| Ok(core::signals(state));
-    "trust t" "" "show the share of calls that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
-    "learn l" "LESSON" "save a lesson in the memory of the home" Some(Trust), Append |state, text| memory::add("lesson", text, state);
-    "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| run::query(state, "pkg", argument);
-    "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| run::query(state, "ledger", argument);
-    "gate gates" "[GATE]" "show the gates and their failures" Some(Governance), Query |state, argument| run::query(state, "gate", argument);
-    "wo workorders work-orders" "[ID | apply FILE]" "show the work orders, or apply one" Some(Governance), Append |state, argument| run::query(state, "wo", argument);
-    "compliance" "" "show the governance of the tree" Some(Governance), Query |state, argument| run::query(state, "compliance", argument);
-    "trace" "ID" "show the lineage of an artifact" Some(Governance), Query |state, argument| run::query(state, "trace", argument);
-    "specs" "[FMWK-ID]" "list the specs" Some(Governance), Query |state, argument| run::query(state, "specs", argument);
-    "spec" "SPEC-ID" "show the manifest of a spec" Some(Governance), Query |state, argument| run::query(state, "spec", argument);
-    "frameworks framework" "" "list the frameworks" Some(Governance), Query |state, argument| run::query(state, "frameworks", argument);
-    "roots governed-roots" "" "list the governed roots" Some(Governance), Query |state, argument| run::query(state, "roots", argument);
-    "path explain-path" "PATH" "show the class of a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
-    "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
-    "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
+    "help h ?" "[COMMAND]" "list the commands, or describe one" "", Query core::help;
+    "quit q exit x bye" "" "end the session" "", Query |_, _| Ok(Outcome::default());
+    "clear c cls" "" "clear the screen" "", Query |state, _| Ok(core::clear(state));
+    "state s" "" "show the state as JSON" "", Query |state, _| Ok(core::state(state));
+    "agent a agents" "[NAME]" "show the agent, or switch to another one" "", Query core::agent;
+    "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" "", Query core::mode;
+    "explain why" "" "explain the last turn: risk, context, hints" "", Query |state, _| Ok(hub::explain(state));
+    "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" "", Write run::undo;
+    "diff d" "[RUN]" "show what the last turn with tools changed" "", Query run::diff;
+    "model" "[MODEL]" "show or choose the model" "", Query |state, model| core::choose(state, model, "model", |options| &mut options.model);
+    "backend" "[NAME]" "show or choose the backend" "", Query |state, name| core::choose(state, name, "backend", |options| &mut options.backend);
+    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" "", Query core::tools;
+    "export-session export" "" "write summary.json, without secrets" "", Append core::export;
+    "memory m mem recall" "[QUERY]" "show memories" "MEMORY", Query memory::recall;
+    "v view history" "[N]" "show the last turns of the session" "MEMORY", Query memory::view;
+    "notes n nd" "" "show the notes" "MEMORY", Query memory::notes;
+    "n+ note" "TEXT" "save a note in the memory of the home" "MEMORY", Append |state, text| memory::add("note", text, state);
+    "nd+" "TEXT" "save a note for developers" "MEMORY", Append |state, text| memory::add("dev_note", text, state);
+    "signals sig signal" "" "show the signals of the session" "SIGNALS", Query |state, _| Ok(core::signals(state));
+    "trust t" "" "show the share of calls that were not denied" "TRUST", Query |state, _| Ok(core::trust(state));
+    "learn l" "LESSON" "save a lesson in the memory of the home" "TRUST", Append |state, text| memory::add("lesson", text, state);
+    "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" "PACKAGE_MGT", Query |state, argument| run::query(state, "pkg", argument);
+    "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" "LEDGER", Query |state, argument| run::query(state, "ledger", argument);
+    "gate gates" "[GATE]" "show the gates and their failures" "GOVERNANCE", Query |state, argument| run::query(state, "gate", argument);
+    "wo workorders work-orders" "[ID | apply FILE]" "show the work orders, or apply one" "GOVERNANCE", Append |state, argument| run::query(state, "wo", argument);
+    "compliance" "" "show the governance of the tree" "GOVERNANCE", Query |state, argument| run::query(state, "compliance", argument);
+    "trace" "ID" "show the lineage of an artifact" "GOVERNANCE", Query |state, argument| run::query(state, "trace", argument);
+    "specs" "[FMWK-ID]" "list the specs" "GOVERNANCE", Query |state, argument| run::query(state, "specs", argument);
+    "spec" "SPEC-ID" "show the manifest of a spec" "GOVERNANCE", Query |state, argument| run::query(state, "spec", argument);
+    "frameworks framework" "" "list the frameworks" "GOVERNANCE", Query |state, argument| run::query(state, "frameworks", argument);
+    "roots governed-roots" "" "list the governed roots" "GOVERNANCE", Query |state, argument| run::query(state, "roots", argument);
+    "path explain-path" "PATH" "show the class of a path" "GOVERNANCE", Query |state, argument| run::query(state, "path", argument);
+    "hub" "[log TEXT]" "show the answers of the hub, or post a note" "", Write hub::hub;
+    "inbox" "[read ID]" "show unread messages, or mark one as read" "", Write hub::inbox;
 }
 
 /// Finds a command by any of its names, ignoring case.
@@ -163,12 +167,11 @@ pub(crate) fn unquoted(text: &str) -> &str {
 
 /// Runs a command if the agent has its capability.
 pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) -> Result<Outcome> {
-    if let Some(needed) = command.needs
-        && !needed.is_in(&state.agent.described().capabilities)
-    {
+    let agent = state.agent.described();
+    if !command.is_for(agent) {
         state.session_status.tracker.denied();
-        let message = format!("Capability denied: {} on :{}", needed.name(), command.name());
-        let agent = &state.agent.described().name;
+        let message = format!("Capability denied: {} on :{}", command.needs, command.name());
+        let agent = &agent.name;
         return Err(Error::new(Code::Forbidden, message)
             .hint(format!("the agent `{agent}` has no such capability; `:agent` shows its capabilities")));
     }
