@@ -1,89 +1,116 @@
 //! The session's ledgers: every turn is recorded in the exec ledger and the evidence ledger before it is answered.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use cp_common::home::Home;
 use cp_common::keys::Key;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
+use cp_ledger::format::canonical::hash_value;
 use cp_ledger::format::claims::{self, Form};
 use cp_ledger::{Entry, Ledger};
-use serde::Deserialize;
+use cp_redact::Redactor;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ask;
 use crate::plane::Read;
 
+/// The evidence for an answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(deny_unknown_fields))]
+pub(crate) struct Evidence {
+    /// The time of the answer.
+    pub(crate) timestamp: String,
+    /// The hash of the request, or of `{"cmd": text}` if it is not valid JSON.
+    pub(crate) input_hash: String,
+    /// The hash of the result, or of the error.
+    pub(crate) output_hash: String,
+    /// The duration.
+    pub(crate) duration_ms: u64,
+    /// The files that were read, with the hashes of the bytes that were read.
+    pub(crate) declared_reads: Vec<Read>,
+    /// The files that were written.
+    pub(crate) declared_writes: Vec<Read>,
+}
+
+impl Evidence {
+    /// The evidence for a request that was received at `started` and has this result or error.
+    pub(crate) fn new(form: Form, command: &str, started: Instant, result: &Value, reads: Vec<Read>) -> Self {
+        Self {
+            timestamp: clock::now(),
+            input_hash: claims::command_hash(form, command),
+            output_hash: hash_value(result),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            declared_reads: reads,
+            declared_writes: Vec::new(),
+        }
+    }
+}
+
 /// A completed turn.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    /// The request as it was received.
-    pub(crate) command: String,
-    /// The form of the request that is hashed.
+pub(crate) struct Turn<'a> {
+    /// The request as it was received, and the form of it that is hashed.
+    pub(crate) command: &'a str,
     pub(crate) form: Form,
-    /// The hash of the request.
-    pub(crate) command_hash: String,
-    pub(crate) result_hash: String,
     pub(crate) succeeded: bool,
-    pub(crate) duration_ms: u64,
-    pub(crate) reads: Vec<Read>,
-    pub(crate) writes: Vec<Read>,
+    pub(crate) evidence: &'a Evidence,
     /// The programs and services that were called.
     pub(crate) calls: Vec<Value>,
 }
 
-/// A turn that has no number yet.
+/// The data of the entries of a turn in the exec ledger and in the evidence ledger, in the format of the control plane.
+/// The number of the turn is not known yet.
 #[derive(Debug)]
 struct Pending {
-    timestamp: String,
-    turn: Turn,
-    /// The keyed hash of the request, if a secret was removed from it.
-    hmac: Option<String>,
+    executed: Value,
+    evidence: Value,
 }
 
 impl Pending {
-    /// The member for the hash of the request: `prefix_hash`, or the keyed `prefix_hmac` if the request contains a
-    /// secret, because anyone who guesses the secret could confirm it with a plain hash.
-    fn hash(&self, prefix: &str) -> (String, &str) {
-        match &self.hmac {
-            Some(hmac) => (format!("{prefix}_hmac"), hmac),
-            None => (format!("{prefix}_hash"), &self.turn.command_hash),
-        }
-    }
-
-    /// The data of the entry in the exec ledger, in the format of the control plane.
-    fn executed(&self, session_id: &str, turn_number: u64) -> Value {
-        let Self { timestamp, turn, .. } = self;
-        let (hash, value) = self.hash("command");
-        json!({
+    fn new(session: &str, turn: Turn<'_>, redactor: &Redactor, home: &Home) -> Result<Self> {
+        let Turn { command, form, succeeded, evidence, calls } = turn;
+        let (text, redactions) = redactor.redact_text(command);
+        // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain
+        // hash.
+        let (kind, hash) = if redactions > 0 {
+            ("hmac", claims::command_hmac(form, command, &Key::of_home(home)?))
+        } else {
+            ("hash", evidence.input_hash.clone())
+        };
+        let executed = json!({
             "event_type": "agent_turn",
-            "session_id": session_id,
-            "turn_number": turn_number,
-            "timestamp": timestamp,
-            "command": turn.command,
-            "command_form": turn.form,
-            (hash): value,
-            "result_hash": turn.result_hash,
-            "status": if turn.succeeded { "ok" } else { "error" },
-        })
+            "session_id": session,
+            "turn_number": null,
+            "timestamp": evidence.timestamp,
+            "command": text,
+            "command_form": form,
+            (format!("command_{kind}")): hash,
+            "result_hash": evidence.output_hash,
+            "status": if succeeded { "ok" } else { "error" },
+        });
+        let evidence = json!({
+            "turn_evidence": {
+                "session_id": session,
+                "turn_number": null,
+                "timestamp": evidence.timestamp,
+                (format!("input_{kind}")): hash,
+                "output_hash": evidence.output_hash,
+                "duration_ms": evidence.duration_ms,
+            },
+            "declared_reads": evidence.declared_reads,
+            "declared_writes": evidence.declared_writes,
+            "external_calls": calls,
+        });
+        Ok(Self { executed, evidence })
     }
 
-    /// The data of the entry in the evidence ledger.
-    fn evidence(&self, session_id: &str, turn_number: u64) -> Value {
-        let Self { timestamp, turn, .. } = self;
-        let (hash, value) = self.hash("input");
-        json!({
-            "turn_evidence": {
-                "session_id": session_id,
-                "turn_number": turn_number,
-                "timestamp": timestamp,
-                (hash): value,
-                "output_hash": turn.result_hash,
-                "duration_ms": turn.duration_ms,
-            },
-            "declared_reads": turn.reads,
-            "declared_writes": turn.writes,
-            "external_calls": turn.calls,
-        })
+    /// Sets the number of the turn.
+    fn number(&mut self, number: u64) {
+        self.executed["turn_number"] = number.into();
+        self.evidence["turn_evidence"]["turn_number"] = number.into();
     }
 }
 
@@ -178,15 +205,8 @@ impl Journal {
     }
 
     /// Queues a turn for recording.
-    pub(crate) fn stage(&mut self, mut turn: Turn) -> Result<()> {
-        let (command, redactions) = self.exec.redactor().redact_text(&turn.command);
-        let hmac = if redactions > 0 {
-            Some(claims::command_hmac(turn.form, &turn.command, &Key::of_home(&self.home)?))
-        } else {
-            None
-        };
-        turn.command = command;
-        self.pending.push(Pending { timestamp: clock::now(), turn, hmac });
+    pub(crate) fn stage(&mut self, turn: Turn<'_>) -> Result<()> {
+        self.pending.push(Pending::new(&self.session, turn, self.exec.redactor(), &self.home)?);
         Ok(())
     }
 
@@ -195,7 +215,7 @@ impl Journal {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let pending = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.pending);
         let Self { session, agent, exec, evidence, turn, next_place, .. } = self;
         let entry = |event: &str, number: u64| Entry::new(event).agent(&*agent).session(&*session).turn(number);
         let ledger = exec.path().to_owned();
@@ -204,19 +224,23 @@ impl Journal {
             if *next_place != Some(place) {
                 *turn = last_turn(&ledger, session)?.max(*turn);
             }
-            let numbered = (*turn + 1..).zip(&pending);
-            Ok(numbered.map(|(number, it)| entry("agent_turn", number).data(&it.executed(session, number))).collect())
+            let numbered = (*turn + 1..).zip(&mut pending);
+            let entries = numbered.map(|(number, it)| {
+                it.number(number);
+                entry("agent_turn", number).data(&it.executed)
+            });
+            Ok(entries.collect())
         })?;
         let numbered = (*turn + 1..).zip(&pending);
-        let entries = numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.evidence(session, number)));
-        evidence.append_all(entries.collect())?;
+        evidence
+            .append_all(numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.evidence)).collect())?;
         *turn += pending.len() as u64;
         *next_place = receipts.last().map(|receipt| receipt.seq + 1);
         Ok(())
     }
 
     /// Records a turn.
-    pub(crate) fn record(&mut self, turn: Turn) -> Result<()> {
+    pub(crate) fn record(&mut self, turn: Turn<'_>) -> Result<()> {
         self.stage(turn)?;
         self.commit()
     }

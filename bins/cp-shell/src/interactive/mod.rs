@@ -18,8 +18,7 @@ use cp_common::home::config::Origin;
 use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_ledger::format::canonical::hash_value;
-use cp_ledger::format::claims::{self, Form};
+use cp_ledger::format::claims::Form;
 use cp_redact::Redactor;
 use serde_json::json;
 
@@ -31,7 +30,7 @@ use crate::interactive::console::{Console, Typed};
 use crate::interactive::hub::Hub;
 use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State, record_hub};
 use crate::interactive::transcript::{Digest, Transcript, close_question};
-use crate::journal::{self, Joined, Journal};
+use crate::journal::{self, Evidence, Joined, Journal};
 use crate::plane::Plane;
 use crate::signals::{CONTEXT_LIMIT, Tracker};
 
@@ -233,28 +232,25 @@ impl<'a> Repl<'a> {
         let leaves = leaves && outcome.exit == 0;
         // A mistyped name does not count as a failure.
         self.state.session_status.tracker.end(outcome.exit == 0 || is_slip);
-        self.conclude(whole.trim(), outcome, started.elapsed())?;
+        self.conclude(whole.trim(), outcome, started)?;
         Ok(leaves)
     }
 
     /// Shows and records the outcome of a line.
-    fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
+    fn conclude(&mut self, line: &str, outcome: Outcome, started: Instant) -> Result<()> {
         let state = &mut self.state;
         let strip = || style().faint(&state.session_status.strip()) + "\n";
         let strip = if outcome.has_strip { strip() } else { String::new() };
         state.show(&(outcome.text + &strip))?;
+        let reads = state.session_status.plane.take_reads();
+        let evidence = Evidence {
+            declared_writes: outcome.writes,
+            ..Evidence::new(Form::Cmd, line, started, &outcome.result, reads)
+        };
+        let (succeeded, calls) = (outcome.exit == 0, outcome.calls);
         let journal = &mut state.ledgers.journal;
-        let recorded = journal.record(journal::Turn {
-            command_hash: claims::command_hash(Form::Cmd, line),
-            form: Form::Cmd,
-            command: line.to_owned(),
-            result_hash: hash_value(&outcome.result),
-            succeeded: outcome.exit == 0,
-            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            reads: state.session_status.plane.take_reads(),
-            writes: outcome.writes,
-            calls: outcome.calls,
-        });
+        let recorded =
+            journal.record(journal::Turn { command: line, form: Form::Cmd, succeeded, evidence: &evidence, calls });
         state.session_status.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {
             state.show(

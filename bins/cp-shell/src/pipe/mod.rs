@@ -26,12 +26,8 @@ pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
     let agent = context.agent(agent);
     let joined = journal::joined(false, context)?;
     let journal = Journal::open(joined.as_ref(), &agent, context)?;
-    let mut pipe = Pipe {
-        responder: Responder::new(plane, journal, context.tier()),
-        answers: Vec::new(),
-        asked: 0,
-        failed: false,
-    };
+    let mut pipe =
+        Pipe { responder: Responder::new(plane, journal, context), answers: Vec::new(), asked: 0, failed: false };
     let mut outcome = pipe.answer_all(context);
     if let Err(error) = &outcome
         && error.code() == Code::Interrupted
@@ -66,7 +62,7 @@ impl Pipe {
                 signals::check()?;
                 self.asked += 1;
                 let response = match piece {
-                    Piece::Value(bytes) => self.responder.answer(&bytes, context)?,
+                    Piece::Value(bytes) => self.responder.answer(&bytes)?,
                     Piece::Broken(broken) => self.responder.broken(&broken)?,
                 };
                 self.answer(&response, context)?;

@@ -1,20 +1,20 @@
 //! Answers requests about the tree, in a session with its ledgers and signals, in the envelope of the control plane.
 
+use std::ffi::OsString;
 use std::time::Instant;
 
 use cp_common::program::Class;
 use cp_common::wire::record::Record;
-use cp_common::{Code, Context, Error, Result, clock, coprocess, json};
-use cp_ledger::format::canonical::{hash_normal, hash_value};
-use cp_ledger::format::claims::{self, Form};
+use cp_common::{Code, Context, Error, Result, coprocess, json};
+use cp_ledger::format::claims::Form;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::journal::{Journal, Turn};
+use crate::journal::{Evidence, Journal, Turn};
 use crate::pipe::{Broken, LONGEST};
 use crate::plane::operations::Host;
-use crate::plane::{Failure, Plane, Read, Request};
+use crate::plane::{Failure, Plane, Request};
 use crate::signals::Tracker;
 
 /// The hint for input that is not a request.
@@ -23,34 +23,27 @@ const EXAMPLE: &str = "write one JSON object, such as {\"operation\":\"pkg_list\
 /// Answers the requests of a session.
 pub(super) struct Responder {
     plane: Plane,
-    journal: Journal,
-    tracker: Tracker,
+    session: Session,
 }
 
 /// The session in which operations run.
-struct Session<'a> {
-    journal: &'a mut Journal,
-    tracker: &'a mut Tracker,
-    context: &'a Context,
-    /// The programs that were called.
+struct Session {
+    journal: Journal,
+    tracker: Tracker,
+    /// The flags that pass the context on.
+    flags: Vec<OsString>,
+    /// The programs that the current request called.
     calls: Vec<Value>,
 }
 
-/// A request as it is recorded.
-struct Asked<'a> {
-    command: &'a str,
-    form: Form,
-    hash: String,
-}
-
-impl Host for Session<'_> {
+impl Host for Session {
     fn signal_status(&mut self, plane: &Plane) -> Value {
         self.tracker.synced = self.journal.is_certain();
         self.tracker.signals(plane).status()
     }
 
     fn execute(&mut self, command: &str) -> Result<Value, Failure> {
-        let outcome = execute(self.context, command);
+        let outcome = execute(self.flags.clone(), command);
         let receipt = outcome.as_ref().ok().and_then(|result| result.get("receipt")).cloned();
         self.calls.push(json!({"program": "cp-exec", "receipt": receipt}));
         let is_denied = outcome.as_ref().is_err_and(Failure::is_denial);
@@ -60,14 +53,14 @@ impl Host for Session<'_> {
 }
 
 impl Responder {
-    pub(super) fn new(plane: Plane, journal: Journal, tier: String) -> Self {
+    pub(super) fn new(plane: Plane, journal: Journal, context: &Context) -> Self {
         // Reads for the tier are declared with the first turn.
-        let tracker = Tracker::new(plane.tier().unwrap_or(tier), journal.turns());
-        Self { plane, journal, tracker }
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turns());
+        Self { plane, session: Session { journal, tracker, flags: context.handed_on(), calls: Vec::new() } }
     }
 
     /// Answers a request.
-    pub(super) fn answer(&mut self, bytes: &[u8], context: &Context) -> Result<Response> {
+    pub(super) fn answer(&mut self, bytes: &[u8]) -> Result<Response> {
         let started = Instant::now();
         let mut text = Vec::with_capacity(bytes.len());
         if let Err(fault) = json::normalize(bytes, &mut text) {
@@ -80,19 +73,16 @@ impl Responder {
             Ok(value) => value,
             Err(e) => return self.refuse(bytes, Failure::new("INVALID_JSON", e.to_string()), started),
         };
-        let command = String::from_utf8_lossy(&text);
-        let Self { plane, journal, tracker } = self;
-        let mut session = Session { journal, tracker, context, calls: Vec::new() };
+        let Self { plane, session } = self;
         let outcome = Request::from_value(&value)
-            .and_then(|request| request.run(plane, &mut session).map(|result| (request.class(), result)));
-        let calls = session.calls;
+            .and_then(|request| request.run(plane, session).map(|result| (request.class(), result)));
         let class = match &outcome {
             Ok((class, _)) => *class,
-            Err(_) if calls.is_empty() => Class::Query,
+            Err(_) if session.calls.is_empty() => Class::Query,
             Err(_) => Class::Governed,
         };
-        let asked = Asked { command: &command, form: Form::Request, hash: hash_normal(&text) };
-        self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
+        let command = String::from_utf8_lossy(&text);
+        self.conclude(Form::Request, &command, started, class, outcome.map(|(_, result)| result))
     }
 
     /// Answers input that is not valid JSON.
@@ -113,74 +103,57 @@ impl Responder {
 
     /// Records the answered requests.
     pub(super) fn commit(&mut self) -> Result<()> {
-        self.journal.commit()
+        self.session.journal.commit()
     }
 
     /// Ends the session.
     pub(super) fn end(self, context: &Context) -> Result<()> {
-        self.journal.end(context)
+        self.session.journal.end(context)
     }
 
     fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Result<Response> {
-        let command = String::from_utf8_lossy(bytes);
-        let hash = claims::command_hash(Form::Cmd, &command);
-        let asked = Asked { command: &command, form: Form::Cmd, hash };
-        self.conclude(asked, started, Class::Query, Err(failure), Vec::new())
+        self.conclude(Form::Cmd, &String::from_utf8_lossy(bytes), started, Class::Query, Err(failure))
     }
 
     /// Builds the answer and queues its record.
     fn conclude(
         &mut self,
-        asked: Asked<'_>,
+        form: Form,
+        command: &str,
         started: Instant,
         class: Class,
         outcome: Result<Value, Failure>,
-        calls: Vec<Value>,
     ) -> Result<Response> {
-        self.tracker.turns += 1;
-        self.tracker.begin(class);
+        let Session { journal, tracker, calls, .. } = &mut self.session;
+        tracker.turns += 1;
+        tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
-            self.tracker.denied();
+            tracker.denied();
         }
-        self.tracker.end(outcome.is_ok());
-        let evidence = Evidence {
-            timestamp: clock::now(),
-            input_hash: asked.hash,
-            output_hash: String::new(),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            declared_reads: self.plane.take_reads(),
-            declared_writes: Vec::new(),
-        };
-        let response = Response::new(outcome, evidence);
-        let evidence = &response.evidence;
-        self.journal.stage(Turn {
-            command: asked.command.to_owned(),
-            form: asked.form,
-            command_hash: evidence.input_hash.clone(),
-            result_hash: evidence.output_hash.clone(),
-            succeeded: response.status == Status::Ok,
-            duration_ms: evidence.duration_ms,
-            reads: evidence.declared_reads.clone(),
-            writes: evidence.declared_writes.clone(),
-            calls,
-        })?;
-        Ok(response)
+        tracker.end(outcome.is_ok());
+        let outcome = outcome.map_err(Failure::hinted);
+        let output = outcome.as_ref().map_or_else(Failure::to_value, Value::clone);
+        let evidence = Evidence::new(form, command, started, &output, self.plane.take_reads());
+        let succeeded = outcome.is_ok();
+        journal.stage(Turn { command, form, succeeded, evidence: &evidence, calls: std::mem::take(calls) })?;
+        let status = if succeeded { Status::Ok } else { Status::Error };
+        let (result, error) = outcome.map_or_else(|failure| (None, Some(failure)), |result| (Some(result), None));
+        Ok(Response { status, result, error, evidence })
     }
 }
 
 /// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is an error whose
 /// details have the result. No shell is used, so a command with shell syntax is refused.
-fn execute(context: &Context, command: &str) -> Result<Value, Failure> {
+fn execute(flags: Vec<OsString>, command: &str) -> Result<Value, Failure> {
     if command.is_empty() {
         return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
     }
     let request = json!({ "tool": "shell", "arguments": { "command": command } }).to_string();
     let mut first = None;
-    let ended =
-        coprocess::ask_each::<Value>("cp-exec", &[""; 0], request.as_bytes(), context.handed_on(), &mut |line| {
-            first = first.take().or_else(|| line.map(<[u8]>::to_vec));
-            Ok(())
-        });
+    let ended = coprocess::ask_each::<Value>("cp-exec", &[""; 0], request.as_bytes(), flags, &mut |line| {
+        first = first.take().or_else(|| line.map(<[u8]>::to_vec));
+        Ok(())
+    });
     // A program without an answer before its last line did not read the request.
     let Some(answer) = first else {
         let nothing = || Error::new(Code::Io, "cp-exec did not answer");
@@ -230,40 +203,4 @@ pub(crate) enum Status {
     Ok,
     /// The answer has an error.
     Error,
-}
-
-/// The evidence for an answer.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(deny_unknown_fields))]
-pub(crate) struct Evidence {
-    /// The time of the answer.
-    pub(super) timestamp: String,
-    /// The hash of the request, or of `{"cmd": text}` if it is not valid JSON.
-    pub(super) input_hash: String,
-    /// The hash of the result, or of the error.
-    pub(super) output_hash: String,
-    /// The duration.
-    pub(super) duration_ms: u64,
-    /// The files that were read, with the hashes of the bytes that were read.
-    pub(super) declared_reads: Vec<Read>,
-    /// The files that were written.
-    pub(super) declared_writes: Vec<Read>,
-}
-
-impl Response {
-    /// Creates the answer for an outcome. The hash of the output is added to the evidence.
-    pub(super) fn new(outcome: Result<Value, Failure>, mut evidence: Evidence) -> Self {
-        match outcome {
-            Ok(result) => {
-                evidence.output_hash = hash_value(&result);
-                Self { status: Status::Ok, result: Some(result), error: None, evidence }
-            }
-            Err(failure) => {
-                let failure = failure.hinted();
-                evidence.output_hash = hash_value(&failure.to_value());
-                Self { status: Status::Error, result: None, error: Some(failure), evidence }
-            }
-        }
-    }
 }
