@@ -1,5 +1,8 @@
 //! Path patterns of a policy.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use cp_common::Result;
@@ -55,7 +58,8 @@ impl Pattern {
         let escaped_root = root
             .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
         let is_tree = !anywhere && (rest.as_os_str().is_empty() || rest == Path::new("**"));
-        let parts = components(&normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest)));
+        let parts = normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest));
+        let parts = parts.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
         Self { text: text.to_owned(), tree: is_tree.then_some(real), parts, links, escaped_root }
     }
 
@@ -179,20 +183,40 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-fn components(path: &Path) -> Vec<String> {
-    path.components()
-        .filter(|part| matches!(part, Component::Normal(_)))
-        .map(|part| part.as_os_str().to_string_lossy().into_owned())
-        .collect()
+/// The components of an absolute path.
+fn components(path: &Path) -> Vec<&[u8]> {
+    path.iter().skip(1).map(OsStr::as_bytes).collect()
 }
 
-/// The existing paths that match components.
+/// The existing paths that components match. Components that start with `**` are not searched for.
 fn existing(parts: &[String]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if parts.first().is_some_and(|part| part != "**") {
-        collect_matches(Path::new("/"), parts, &mut found);
+        add_matches(PathBuf::from("/"), parts, &mut found);
     }
     found
+}
+
+/// Adds the paths that components match below a path. Links are found but not followed.
+fn add_matches(path: PathBuf, parts: &[String], found: &mut Vec<PathBuf>) {
+    let Ok(meta) = path.symlink_metadata() else { return };
+    let Some((first, rest)) = parts.split_first() else { return found.push(path) };
+    if !meta.is_dir() {
+        return;
+    }
+    if !is_pattern(first) {
+        return add_matches(path.join(unescaped(first)), rest, found);
+    }
+    for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+        if first == "**" {
+            add_matches(entry.path(), parts, found);
+        } else if name_matches(first, entry.file_name().as_bytes()) {
+            add_matches(entry.path(), rest, found);
+        }
+    }
+    if first == "**" {
+        add_matches(path, rest, found);
+    }
 }
 
 /// Refuses a path through a link that a command could have created in one of these trees.
@@ -204,36 +228,8 @@ pub(super) fn check_links(text: &str, links: &[Link], writable: &[PathBuf]) -> R
     }
 }
 
-/// Finds the paths below a directory that match a pattern. Links are found but not followed.
-fn collect_matches(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
-    let Some((first, rest)) = pattern.split_first() else { return };
-    if !is_pattern(first) {
-        let path = directory.join(unescaped(first));
-        match (rest.is_empty(), std::fs::symlink_metadata(&path)) {
-            (true, Ok(_)) => found.push(path),
-            (false, Ok(meta)) if meta.is_dir() => collect_matches(&path, rest, found),
-            _ => {}
-        }
-        return;
-    }
-    if first == "**" {
-        collect_matches(directory, rest, found);
-    }
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        match first.as_str() {
-            "**" if is_directory => collect_matches(&entry.path(), pattern, found),
-            "**" => {}
-            name if !name_matches(name, entry.file_name().as_encoded_bytes()) => {}
-            _ if rest.is_empty() => found.push(entry.path()),
-            _ if is_directory => collect_matches(&entry.path(), rest, found),
-            _ => {}
-        }
-    }
-}
-
 /// True if components match a path. `below`: if they can match a path below it.
-fn glob(pattern: &[String], path: &[String], below: bool) -> bool {
+fn glob(pattern: &[String], path: &[&[u8]], below: bool) -> bool {
     match (pattern.split_first(), path.split_first()) {
         (part, None) if below => part.is_some(),
         (None, None) => true,
