@@ -11,7 +11,7 @@ use cp_common::{Error, Result};
 use cp_egress::Network;
 
 use super::checks::check_cwd;
-use super::program::{HashCache, Pinned, ProgramLookup};
+use super::program::{self, HashCache, Pinned};
 use super::{Caller, Decision, Ruling};
 use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
@@ -104,13 +104,15 @@ fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
 fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Result<Pinned> {
     let name = agent.argv.first().map(String::as_str).unwrap_or_default();
     let named = find(name, agent, policy)?;
-    let lookup = ProgramLookup { policy, path: &agent.path };
+    // The caller's names are looked up in the directories of the caller.
+    let mut outside = policy.clone();
+    outside.loaded.settings.exec.path.clone_from(&agent.path);
     let path = if name.contains('/') {
         named.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(&named))?
     } else {
-        lookup.resolve(name)?
+        program::resolve(&outside, name)?
     };
-    let pinned = lookup.pin(&path, hashes)?;
+    let pinned = program::pin(&outside, &path, hashes)?;
     let packages = installation(&pinned.path);
     let mut trees = vec![pinned.path.clone(), pinned.exe.path.clone()];
     add_pin(policy, &named);
@@ -138,7 +140,7 @@ fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(policy.base.join(policy.expand(name)));
     }
-    let pin = ProgramLookup::of(policy).pinned(name).cloned();
+    let pin = program::pinned(policy, name).cloned();
     let mut candidates = agent.path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file());
     pin.or_else(|| candidates.next()).ok_or_else(|| {
         Error::not_found(format!("program `{name}` not found on PATH"))

@@ -9,7 +9,7 @@ use cp_common::context::options::Origin;
 use cp_common::home::resolved_below;
 use cp_common::{Code, Error, Result};
 
-use super::program::ProgramLookup;
+use super::program::{files, resolve};
 use crate::policy::{Access, Intent, Policy, allowable, normal};
 use crate::refusal::{denied, refuse};
 use crate::request::Command;
@@ -60,12 +60,12 @@ pub(super) fn refuse_all_commands(policy: &Policy) -> Error {
 /// True if a program runs by its path, whatever its name: it lies in an execute path, or it is a link there to a
 /// program that the policy runs, as `.venv/bin/python` is.
 pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
-    let names = ProgramLookup::of(policy);
     let exec = policy.exec();
     let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
     let is_pinned = || exec.pin.values().any(|pin| pin.canonicalize().is_ok_and(|pin| pin == file));
-    let is_listed =
-        || exec.allowed_commands.iter().any(|name| names.files(name).next().is_some_and(|(_, listed)| listed == file));
+    let is_listed = || {
+        exec.allowed_commands.iter().any(|name| files(policy, name).next().is_some_and(|(_, listed)| listed == file))
+    };
     let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
     policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
@@ -77,16 +77,16 @@ pub(super) fn resolve_program(
     asked: &Path,
     by_path: bool,
 ) -> Result<PathBuf> {
-    let (lookup, word) = (ProgramLookup::of(policy), arguments.command().unwrap_or_default());
+    let word = arguments.command().unwrap_or_default();
     if !word.contains('/') {
-        return lookup.resolve(word);
+        return resolve(policy, word);
     }
     let path = asked.canonicalize().map_err(|_| {
         Error::not_found(format!("program not found: {}", asked.display()))
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
     })?;
-    if by_path || lookup.resolve(arguments.name()).is_ok_and(|known| known == path) {
+    if by_path || resolve(policy, arguments.name()).is_ok_and(|known| known == path) {
         return Ok(path);
     }
     Err(not_of_name(policy, arguments.name(), &path))

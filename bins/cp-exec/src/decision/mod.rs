@@ -29,7 +29,7 @@ use self::checks::{
 pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::plan;
-pub(crate) use self::program::{HashCache, Pinned, ProgramLookup, on_own_path};
+pub(crate) use self::program::{HashCache, Pinned, on_own_path, pin, resolve};
 use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, decide_step};
 use crate::digest::sha256;
@@ -89,7 +89,7 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command)
             policy.check_base()?;
             check_cwd(policy, &cwd)?;
             let (shell, argv) = shell_words(command.shell_text.as_deref().unwrap_or(line))?;
-            let pinned = ProgramLookup::of(policy).pin(&shell, hashes)?;
+            let pinned = pin(policy, &shell, hashes)?;
             let why = "the sandbox contains the line, and each program is decided about when it starts";
             (argv, Some(line.clone()), Finding::contained(why), pinned)
         }
@@ -124,7 +124,7 @@ fn assess_words(
     check_cwd(policy, cwd)?;
     let finding = judge(policy, argv, cwd, Scope::Single).or_refused()?;
     let path = resolve_program(policy, &arguments, &asked, by_path)?;
-    let pinned = ProgramLookup::of(policy).pin(&path, hashes)?;
+    let pinned = pin(policy, &path, hashes)?;
     check_target(policy, &pinned.path)?;
     let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], cwd)?);
     check_declared(policy, &arguments, cwd, &pinned.path)?;

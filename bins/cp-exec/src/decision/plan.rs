@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cp_common::{Error, Result};
 
 use super::owner_git::{self, OwnerGit};
-use super::program::{Pinned, ProgramLookup};
+use super::program::{self, Pinned};
 use super::{Caller, Decision, Ruling};
-use crate::digest::sha256;
 use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
 use crate::guard::Watched;
@@ -44,8 +43,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     }
     let mut programs = Vec::new();
     if line && exec.profile == Profile::Strict {
-        let lookup = ProgramLookup::of(policy);
-        for (named, file) in exec.allowed_commands.iter().filter_map(|name| lookup.files(name).next()) {
+        for (named, file) in exec.allowed_commands.iter().filter_map(|name| program::files(policy, name).next()) {
             if named != file {
                 view.links.push(Link { at: named, to: file.clone() });
             }
@@ -57,7 +55,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         argv: words(policy, argv, pinned),
         env,
         exe: pinned.exe.clone(),
-        script: script(pinned)?,
+        script: pinned.script.clone(),
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
@@ -108,7 +106,7 @@ fn search_path(policy: &Policy, line: bool) -> String {
 fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
     let mut words = pinned.prefix.clone();
     if words.is_empty() {
-        words.extend(argv.first().map(|name| ProgramLookup::of(policy).argv0(name)));
+        words.extend(argv.first().map(|name| program::argv0(policy, name)));
     }
     words.extend(argv.iter().skip(1).cloned());
     words
@@ -176,23 +174,12 @@ fn identify(view: &mut View, pinned: &Pinned) -> Result<()> {
         let is_checked =
             place.operation <= Operation::Execute || place.operation == Operation::ReadOnly && place.is_pinned;
         // A script is covered with the text that was hashed, so its inode does not matter.
-        let is_script = pinned.script.as_ref().is_some_and(|script| script.path == place.path);
+        let is_script = pinned.script.as_ref().is_some_and(|(script, _)| script.path == place.path);
         if is_checked && !is_script {
             place.node = node_of(&place.path)?;
         }
     }
     Ok(())
-}
-
-/// A script with its text. Fails if its hash changed.
-fn script(pinned: &Pinned) -> Result<Option<(Identity, Vec<u8>)>> {
-    let Some(script) = &pinned.script else { return Ok(None) };
-    let text = fs::read(&script.path).map_err(|e| Error::io("cannot be read", e).in_file(&script.path))?;
-    if sha256(&text) != pinned.sha256 {
-        let message = format!("{} is not the file that was checked", script.path.display());
-        return Err(refuse("changed", message).hint("find out what changes it, then try again"));
-    }
-    Ok(Some((script.clone(), text)))
 }
 
 /// The files that the variables of the person for certificates name. A file with a private key, or without a

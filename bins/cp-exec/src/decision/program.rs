@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result, clock};
 
-use crate::digest::hash_of;
+use crate::digest::{hash_of, sha256};
 use crate::file_id::FileId;
 use crate::policy::{Policy, allowable, check_directory, others_write};
 use crate::refusal::refuse;
@@ -29,8 +29,8 @@ const DEPTH: u8 = 4;
 pub(crate) struct Pinned {
     /// The file that the kernel executes: the program itself, or the interpreter of a script.
     pub exe: Identity,
-    /// The script, if the kernel executes an interpreter for it.
-    pub script: Option<Identity>,
+    /// The script with its text, if the kernel executes an interpreter for it.
+    pub script: Option<(Identity, Vec<u8>)>,
     /// The hash of the program or script.
     pub sha256: String,
     /// The path of the program or script.
@@ -41,112 +41,97 @@ pub(crate) struct Pinned {
     pub prefix: Vec<String>,
 }
 
-/// The programs of a policy, and the directories in which names are looked up.
-#[derive(Clone, Copy)]
-pub(crate) struct ProgramLookup<'a> {
-    pub policy: &'a Policy,
-    pub path: &'a [PathBuf],
+/// The file to which a policy pins a name.
+pub(super) fn pinned<'a>(policy: &'a Policy, name: &str) -> Option<&'a PathBuf> {
+    policy.exec().pin.get(name)
 }
 
-impl<'a> ProgramLookup<'a> {
-    /// The lookup that a policy defines.
-    pub(crate) fn of(policy: &'a Policy) -> Self {
-        Self { policy, path: &policy.exec().path }
-    }
+/// Resolves a name without slashes to a file.
+pub(crate) fn resolve(policy: &Policy, name: &str) -> Result<PathBuf> {
+    let file = pinned(policy, name).cloned().map_or_else(|| on_path(policy, name), Ok)?;
+    file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file))
+}
 
-    /// The file to which a name is pinned.
-    pub(super) fn pinned(self, name: &str) -> Option<&'a PathBuf> {
-        self.policy.exec().pin.get(name)
+fn on_path(policy: &Policy, name: &str) -> Result<PathBuf> {
+    let is_program =
+        |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    if let Some(directory) = policy.exec().path.iter().find(|directory| is_program(&directory.join(name))) {
+        return check_directory(directory, policy.loaded.owner).map(|()| directory.join(name));
     }
+    let looked: Vec<String> = policy.exec().path.iter().map(|path| path.display().to_string()).collect();
+    let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
+        .with("rule", "not_found")
+        .with("path", looked);
+    Err(if on_own_path(name).is_some() { allowable(error, "program", name) } else { error })
+}
 
-    /// Resolves a name without slashes to a file.
-    pub(crate) fn resolve(self, name: &str) -> Result<PathBuf> {
-        let file = self.pinned(name).cloned().map_or_else(|| self.on_path(name), Ok)?;
-        file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file))
-    }
+/// The files that a name may mean, each with its path before and after links are resolved.
+pub(super) fn files(policy: &Policy, name: &str) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let on_path = policy.exec().path.iter().map(move |directory| directory.join(name));
+    let paths = pinned(policy, name).cloned().into_iter().chain(on_path);
+    paths.filter_map(|path| path.canonicalize().ok().map(|file| (path, file)))
+}
 
-    fn on_path(self, name: &str) -> Result<PathBuf> {
-        let is_program =
-            |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-        if let Some(directory) = self.path.iter().find(|directory| is_program(&directory.join(name))) {
-            return check_directory(directory, self.policy.loaded.owner).map(|()| directory.join(name));
-        }
-        let looked: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
-        let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
-            .with("rule", "not_found")
-            .with("path", looked);
-        Err(if on_own_path(name).is_some() { allowable(error, "program", name) } else { error })
-    }
+/// The `argv[0]` of a program. For a pinned program it is the pinned path, because Python finds its virtual environment
+/// by that path.
+pub(super) fn argv0(policy: &Policy, name: &str) -> String {
+    pinned(policy, name).map_or_else(|| name.to_owned(), |path| path.display().to_string())
+}
 
-    /// The files that a name may mean, each with its path before and after links are resolved.
-    pub(super) fn files(self, name: &str) -> impl Iterator<Item = (PathBuf, PathBuf)> {
-        let on_path = self.path.iter().map(move |directory| directory.join(name));
-        let paths = self.pinned(name).cloned().into_iter().chain(on_path);
-        paths.filter_map(|path| path.canonicalize().ok().map(|file| (path, file)))
-    }
+/// Checks a canonical file and pins it.
+pub(crate) fn pin(policy: &Policy, path: &Path, hashes: &mut HashCache) -> Result<Pinned> {
+    pin_at(policy, path, hashes, DEPTH)
+}
 
-    /// The `argv[0]` of a program. For a pinned program it is the pinned path, because Python finds its virtual
-    /// environment by that path.
-    pub(super) fn argv0(self, name: &str) -> String {
-        self.pinned(name).map_or_else(|| name.to_owned(), |path| path.display().to_string())
-    }
-
-    /// Checks a canonical file and pins it.
-    pub(crate) fn pin(self, path: &Path, hashes: &mut HashCache) -> Result<Pinned> {
-        self.pin_at(path, hashes, DEPTH)
-    }
-
-    fn pin_at(self, path: &Path, hashes: &mut HashCache, depth: u8) -> Result<Pinned> {
-        let file = self.check(path)?;
+fn pin_at(policy: &Policy, path: &Path, hashes: &mut HashCache, depth: u8) -> Result<Pinned> {
+    let file = check(policy, path)?;
+    let path = path.to_owned();
+    let Some((text, name, arguments)) = script(&path)? else {
         let (sha256, cached) = hashes.of(&file, None)?;
-        let path = path.to_owned();
-        let Some((name, arguments)) = interpreter(&path)? else {
-            return Ok(Pinned { exe: file, script: None, sha256, path, cached, prefix: Vec::new() });
-        };
-        if depth == 0 {
-            let message = format!("{}: interpreter chain too deep", path.display());
-            return Err(refuse("interpreter_depth", message));
-        }
-        let program = if name.contains('/') {
-            Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
-        } else {
-            self.resolve(&name)?
-        };
-        let Pinned { exe, mut prefix, .. } = self.pin_at(&program, hashes, depth - 1)?;
-        if prefix.is_empty() {
-            prefix.push(self.argv0(&name));
-        }
-        prefix.extend(arguments);
-        let script = path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?;
-        prefix.push(script.to_owned());
-        Ok(Pinned { exe, script: Some(file), sha256, path, cached, prefix })
+        return Ok(Pinned { exe: file, script: None, sha256, path, cached, prefix: Vec::new() });
+    };
+    if depth == 0 {
+        let message = format!("{}: interpreter chain too deep", path.display());
+        return Err(refuse("interpreter_depth", message));
     }
+    let program = if name.contains('/') {
+        Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
+    } else {
+        resolve(policy, &name)?
+    };
+    let Pinned { exe, mut prefix, .. } = pin_at(policy, &program, hashes, depth - 1)?;
+    if prefix.is_empty() {
+        prefix.push(argv0(policy, &name));
+    }
+    prefix.extend(arguments);
+    prefix.push(path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?.to_owned());
+    Ok(Pinned { exe, sha256: sha256(&text), script: Some((file, text)), path, cached: false, prefix })
+}
 
-    /// Refuses a file that gives rights, or that others or commands can write.
-    fn check(self, path: &Path) -> Result<Identity> {
-        let meta = fs::metadata(path).map_err(|e| Error::io("cannot read the attributes", e).in_file(path))?;
-        let shown = path.display();
-        if !meta.is_file() {
-            return Err(refuse("not_a_file", format!("{shown} is not a file")));
-        }
-        if meta.permissions().mode() & 0o6000 != 0 {
-            return Err(refuse("setuid", format!("{shown} is set-user-id or set-group-id"))
-                .hint("commands never gain rights; choose a program that needs none"));
-        }
-        let capabilities = rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64][..]);
-        if capabilities.is_ok_and(|length| length > 0) {
-            return Err(refuse("file_capabilities", format!("{shown} has file capabilities")));
-        }
-        if others_write(&meta) {
-            return Err(refuse("writable_by_others", format!("other users can write {shown}")));
-        }
-        if self.policy.writable_only(path) {
-            let hint = self.policy.setting_hint("paths.execute, where commands make their own programs");
-            let message = format!("{shown} is in a directory that commands may write");
-            return Err(refuse("writable_program", message).hint(hint));
-        }
-        Ok(Identity::of(path, &meta))
+/// Refuses a file that gives rights, or that others or commands can write.
+fn check(policy: &Policy, path: &Path) -> Result<Identity> {
+    let meta = fs::metadata(path).map_err(|e| Error::io("cannot read the attributes", e).in_file(path))?;
+    let shown = path.display();
+    if !meta.is_file() {
+        return Err(refuse("not_a_file", format!("{shown} is not a file")));
     }
+    if meta.permissions().mode() & 0o6000 != 0 {
+        return Err(refuse("setuid", format!("{shown} is set-user-id or set-group-id"))
+            .hint("commands never gain rights; choose a program that needs none"));
+    }
+    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64][..]);
+    if capabilities.is_ok_and(|length| length > 0) {
+        return Err(refuse("file_capabilities", format!("{shown} has file capabilities")));
+    }
+    if others_write(&meta) {
+        return Err(refuse("writable_by_others", format!("other users can write {shown}")));
+    }
+    if policy.writable_only(path) {
+        let hint = policy.setting_hint("paths.execute, where commands make their own programs");
+        let message = format!("{shown} is in a directory that commands may write");
+        return Err(refuse("writable_program", message).hint(hint));
+    }
+    Ok(Identity::of(path, &meta))
 }
 
 /// The file that a shell outside finds for the name of a program.
@@ -155,21 +140,23 @@ pub(crate) fn on_own_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// The interpreter that the first line of a script names, with its arguments; `None` for another file. `env NAME` and
-/// `env -S NAME ARG…` stand for the program that `env` would run.
-fn interpreter(path: &Path) -> Result<Option<(String, Vec<String>)>> {
-    let mut head = Vec::new();
+/// The text of a script, and the interpreter that its first line names, with its arguments; `None` for another file.
+/// `env NAME` and `env -S NAME ARG…` stand for the program that `env` would run.
+fn script(path: &Path) -> Result<Option<(Vec<u8>, String, Vec<String>)>> {
     let failed = |e| Error::io("cannot be read", e).in_file(path);
-    File::open(path).map_err(failed)?.take(HEAD as u64).read_to_end(&mut head).map_err(failed)?;
-    head.resize(HEAD, 0);
-    let Some((interpreter, word)) = head.first_chunk().and_then(first_line) else { return Ok(None) };
+    let (mut text, file) = (Vec::new(), File::open(path).map_err(failed)?);
+    (&file).take(HEAD as u64).read_to_end(&mut text).map_err(failed)?;
+    let mut head = [0; HEAD];
+    head[..text.len()].copy_from_slice(&text);
+    let Some((interpreter, word)) = first_line(&head) else { return Ok(None) };
+    (&file).read_to_end(&mut text).map_err(failed)?;
     let (Ok(interpreter), Ok(word)) =
         (interpreter.into_os_string().into_string(), word.map(OsString::into_string).transpose())
     else {
         return Err(refuse("interpreter", "the script's first line is not UTF-8"));
     };
     if Path::new(&interpreter).file_name().is_none_or(|name| name != "env") {
-        return Ok(Some((interpreter, word.into_iter().collect())));
+        return Ok(Some((text, interpreter, word.into_iter().collect())));
     }
     let word = word.unwrap_or_default();
     let words: Vec<String> = match word.strip_prefix("-S") {
@@ -178,7 +165,7 @@ fn interpreter(path: &Path) -> Result<Option<(String, Vec<String>)>> {
     };
     match words.split_first() {
         Some((name, arguments)) if !name.is_empty() && !name.starts_with('-') && !name.contains(['=', ' ']) => {
-            Ok(Some((name.clone(), arguments.to_vec())))
+            Ok(Some((text, name.clone(), arguments.to_vec())))
         }
         _ => Err(refuse("interpreter", format!("{}: `env {word}` does not name a program", path.display()))),
     }

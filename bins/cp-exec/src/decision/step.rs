@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::checks::{check_command_name, check_declared, check_script, check_target, not_of_name, runs_by_path};
 use super::confirm;
 use super::own_repository::{is_about_own_repository, is_in_own_tmp};
-use super::program::{HashCache, ProgramLookup};
+use super::program::{self, HashCache};
 use crate::digest::format_digest;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
@@ -229,7 +229,7 @@ impl Start<'_> {
         let named = request.cwd.join(&request.named);
         if !is_declared && !runs_by_path(policy, &named, file) && !is_in_own_tmp(policy, file) {
             check_command_name(policy, &arguments)?;
-            if !ProgramLookup::of(policy).files(&argv[0]).any(|(_, known)| known == *file) {
+            if !program::files(policy, &argv[0]).any(|(_, known)| known == *file) {
                 return Err(not_of_name(policy, &argv[0], file));
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Decision, HashCache, ProgramLookup, Ruling, check_modules, plan, timeout_of};
+use crate::decision::{Decision, HashCache, Ruling, check_modules, pin, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{LONGEST, Policy, Verdict};
@@ -25,7 +25,7 @@ const DESCRIBE: Duration = Duration::from_secs(2);
 pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
     let path = find(policy, &call.name)?;
     permitted(policy, &call.name, true)?;
-    let pinned = ProgramLookup::of(policy).pin(&path, hashes)?;
+    let pinned = pin(policy, &path, hashes)?;
 
     let arguments = call.arguments.get();
     let mut argv = vec![path.display().to_string()];

@@ -8,7 +8,7 @@ use cp_common::wire::{Block, Receipt, Reply};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::decision::ProgramLookup;
+use crate::decision::resolve;
 use crate::policy::{Policy, name_of};
 use crate::request::SystemOperation;
 use crate::run::Engine;
@@ -93,7 +93,7 @@ fn info(policy: &Policy) -> serde_json::Value {
 
 /// The version of Python for commands, from the name of its file. No process is started.
 fn python_version(policy: &Policy) -> Option<String> {
-    let file = ProgramLookup::of(policy).resolve("python3").ok()?;
+    let file = resolve(policy, "python3").ok()?;
     let version = file.file_name()?.to_str()?.strip_prefix("python")?.to_owned();
     version.contains('.').then_some(version)
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::policy::additions::{Addition, Extended};
 use super::policy::{project, toolchains};
-use crate::decision::{ProgramLookup, check_variables, on_own_path};
+use crate::decision::{check_variables, on_own_path, resolve};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
 use crate::rules::escalation;
@@ -192,7 +192,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
         return Ok(missing(executes, "paths.execute", &escaped(&named(policy, &path)?)));
     }
     let mut added = missing(is_allowed(name), "exec.allowed_commands", name);
-    if ProgramLookup::of(policy).resolve(name).is_ok() {
+    if resolve(policy, name).is_ok() {
         return Ok(added);
     }
     let home = &policy.loaded.home;
