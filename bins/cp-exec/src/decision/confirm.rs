@@ -35,7 +35,7 @@ fn shown<'a>(argv: &[String], variables: impl Iterator<Item = &'a String>, cwd: 
         argv: argv.to_vec(),
         variables: variables.cloned().collect(),
         cwd: Some(cwd.display().to_string()),
-        risk: finding.risk.name().to_owned(),
+        risk: "high".to_owned(),
         rule: finding.rule.clone(),
         why: finding.reason.clone(),
         ..Shown::default()

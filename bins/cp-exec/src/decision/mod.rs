@@ -36,7 +36,7 @@ use crate::digest::sha256;
 use crate::guard::Watched;
 use crate::policy::{Policy, Verdict};
 use crate::request::{Command, Form};
-use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
+use crate::rules::{Arguments, Finding, Scope, judge, served};
 use crate::sandbox::plan::Plan;
 
 /// What was decided about a command, and why.
@@ -135,7 +135,7 @@ fn assess_words(
 /// The finding about the interpreter of a script.
 fn of_interpreter(policy: &Policy, pinned: &Pinned, words: &[String], cwd: &Path) -> Result<Finding> {
     if pinned.script.is_none() {
-        return Ok(Finding::allowed(Risk::Low));
+        return Ok(Finding::allowed());
     }
     check_target(policy, &pinned.exe.path)?;
     let argv: Vec<String> = pinned.prefix.iter().chain(words).cloned().collect();

@@ -17,7 +17,7 @@ use crate::digest::format_digest;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
-use crate::rules::{Arguments, Finding, Risk, Scope, is_multicall, is_shell, is_wrapper, judge};
+use crate::rules::{Arguments, Finding, Scope, is_multicall, is_shell, is_wrapper, judge};
 use crate::sandbox::plan::HOME;
 use crate::sandbox::{ExecRequest, Role};
 
@@ -81,7 +81,7 @@ pub(crate) fn decide_step(
         Err(_) => 2,
         Ok(finding) => u8::from(finding.verdict == Verdict::Ask),
     };
-    let nothing = || (Vec::new(), Ok(Finding::allowed(Risk::Low)));
+    let nothing = || (Vec::new(), Ok(Finding::allowed()));
     let (argv, finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
     let verdict = match finding {
         Err(error) => {
@@ -159,7 +159,7 @@ impl Start<'_> {
                 self.check_environment()?;
                 self.of_line(argv)
             }
-            Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
+            Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed()),
             Caller::Program | Caller::Git => self.of_program(argv),
         }
     }
@@ -242,7 +242,7 @@ impl Start<'_> {
         let finding = judge(self.policy, argv, &self.request.cwd, scope);
         let variables = self.changed_variables("git");
         if is_about_own_repository(self.policy, argv, self.request, &variables, &finding.rule) {
-            return Ok(Finding::allowed(Risk::Low));
+            return Ok(Finding::allowed());
         }
         finding.or_refused()
     }

@@ -97,8 +97,6 @@ pub(super) struct Roles {
     /// Programs that start the program that their operands name.
     pub wrappers: Vec<String>,
     pub shells: Vec<String>,
-    /// Programs that run code of the repository by design.
-    pub builders: Vec<String>,
     /// Subcommands of any program that publish or delete.
     pub final_commands: Vec<String>,
     pub served: Vec<Served>,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::Result;
 
 use super::arguments::{Arguments, has_option, values_of};
-use super::data::{self, Clause, Kind, Place, Rule as BuiltIn, is_named, roles};
+use super::data::{self, Clause, Kind, Place, Rule as BuiltIn, roles};
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Rule, Verdict, expand};
 use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
@@ -44,17 +44,9 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
             && (!is_server || rule.kind == Kind::Escalates)
             && (publishes || rule.kind != Kind::Publishes)
     };
-    let mut finding = own.chain(of_data(&arguments, &places, holds)).fold(Finding::allowed(Risk::Low), Finding::or);
-    if is_server {
-        return finding;
-    }
-    if scope == Scope::Single {
-        finding = finding.or(script(policy, &arguments, cwd));
-    }
-    if is_named(&roles().builders, arguments.name()) {
-        finding.risk = finding.risk.max(Risk::Medium);
-    }
-    finding
+    let found = own.chain(of_data(&arguments, &places, holds));
+    let script = (scope == Scope::Single && !is_server).then(|| script(policy, &arguments, cwd)).flatten();
+    found.chain(script).fold(Finding::allowed(), Finding::or)
 }
 
 /// The findings of the built-in rules that apply.
@@ -69,7 +61,6 @@ pub(super) fn of_data<'a>(
         verdict: rule.decision,
         rule: rule.id.clone(),
         reason: format!("`{}`: {}", arguments.name(), rule.reason),
-        risk: Risk::High,
         is_final: rule.is_final && rule.decision == Verdict::Ask,
         hint: rule.hint.clone(),
     })
@@ -83,51 +74,26 @@ fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Fin
         verdict: rule.decision,
         rule: format!("policy.{}", rule.command),
         reason,
-        risk: if rule.decision == Verdict::Ask { Risk::High } else { Risk::Low },
         is_final,
         hint: None,
     }
 }
 
 /// Refuses a script outside of the execute paths.
-fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
-    let Some((path, _)) = arguments.script() else { return Finding::allowed(Risk::Low) };
+fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Option<Finding> {
+    let (path, _) = arguments.script()?;
     let full = cp_common::home::resolved(&cwd.join(policy.expand(path)));
     let is_input = path == "-" || full.starts_with("/dev") || full.starts_with("/proc");
     if is_input || policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
-        return Finding::allowed(Risk::Medium);
+        return None;
     }
-    Finding {
+    Some(Finding {
         verdict: Verdict::Deny,
         rule: "interpreter.script".to_owned(),
         reason: denied("execute", &full).message().to_owned(),
         hint: Some(format!("{TO_ALLOW}{}", allow_line("program", &full.display().to_string()))),
-        ..Finding::allowed(Risk::High)
-    }
-}
-
-/// The harm that a command can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Risk {
-    /// It reads, or writes to allowed paths.
-    Low,
-    /// It runs code of the repository, or reaches other systems.
-    Medium,
-    /// It destroys or publishes.
-    High,
-}
-
-impl Risk {
-    /// Its name on the wire.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
+        is_final: false,
+    })
 }
 
 /// The result of the rules about a command.
@@ -138,7 +104,6 @@ pub(crate) struct Finding {
     /// The rule that gave it.
     pub rule: String,
     pub reason: String,
-    pub risk: Risk,
     /// The command deletes or publishes: a confirmation holds for one run.
     pub is_final: bool,
     /// The recommended alternative.
@@ -148,21 +113,20 @@ pub(crate) struct Finding {
 impl Finding {
     /// The finding for a line. Its programs are decided about when they start.
     pub(crate) fn contained(reason: &str) -> Self {
-        Self { rule: "shell".to_owned(), reason: reason.to_owned(), ..Self::allowed(Risk::Medium) }
+        Self { rule: "shell".to_owned(), reason: reason.to_owned(), ..Self::allowed() }
     }
 
-    pub(crate) fn allowed(risk: Risk) -> Self {
+    pub(crate) fn allowed() -> Self {
         let reason = "allowed by allowed_commands, and no rule is against it".to_owned();
         let rule = "allowed_commands".to_owned();
-        Self { verdict: Verdict::Allow, rule, reason, risk, is_final: false, hint: None }
+        Self { verdict: Verdict::Allow, rule, reason, is_final: false, hint: None }
     }
 
     /// The stricter of two.
     pub(crate) fn or(self, other: Self) -> Self {
-        let risk = self.risk.max(other.risk);
         let is_final = self.is_final || other.is_final;
         let stricter = if other.verdict > self.verdict { other } else { self };
-        Self { risk, is_final, ..stricter }
+        Self { is_final, ..stricter }
     }
 
     /// The finding, or the error of a denial.
@@ -263,7 +227,7 @@ mod tests {
         let arguments = Arguments::read(&argv);
         [Scope::Single, Scope::Line, Scope::Child].map(|scope| {
             let found = of_data(&arguments, &places, |rule| scope.includes(rule));
-            found.fold(Finding::allowed(Risk::Low), Finding::or).verdict
+            found.fold(Finding::allowed(), Finding::or).verdict
         })
     }
 

@@ -14,7 +14,7 @@ mod spellings;
 pub(crate) use self::arguments::{Arguments, Operand, is_multicall};
 use self::data::{Kind, families, family_of, is_named, roles};
 pub(crate) use self::data::{Rule as BuiltIn, Served};
-pub(crate) use self::judge::{Finding, Risk, Scope, judge};
+pub(crate) use self::judge::{Finding, Scope, judge};
 
 /// Every built-in rule.
 pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {

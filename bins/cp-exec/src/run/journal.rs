@@ -100,7 +100,6 @@ impl Journal {
             "profile": plan.profile,
             "network": plan.network,
             "rule": decision.finding.rule,
-            "risk": decision.finding.risk,
             "requires": decision.question(),
             "confirmed": ruling.confirmed,
             "policy": self.policy,

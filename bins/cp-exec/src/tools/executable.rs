@@ -12,7 +12,7 @@ use crate::glob::name_matches;
 use crate::policy::{LONGEST, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::request::ToolCall;
-use crate::rules::{Finding, Risk};
+use crate::rules::Finding;
 use crate::run::streams;
 use crate::sandbox::plan::{Operation, Place, Profile};
 
@@ -44,7 +44,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
         verdict: if asks { Verdict::Ask } else { Verdict::Allow },
         rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
         reason: format!("tools.approve of the policy lists `{}`", call.name),
-        ..Finding::allowed(Risk::Medium)
+        ..Finding::allowed()
     };
     let decision = Decision::of(argv, finding, pinned, policy.base.clone(), timeout);
     let mut ruling = plan(policy, Decision { stdin: Some(sha256(input)), ..decision })?;

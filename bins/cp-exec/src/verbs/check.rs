@@ -17,7 +17,6 @@ use crate::decision::{self, Decision, HashCache, confirm};
 use crate::policy::{Confirm, Policy, Verdict};
 use crate::refusal::with_members;
 use crate::request::{Command, Form, Request, of_line};
-use crate::rules::Risk;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check",
@@ -61,8 +60,6 @@ pub(crate) struct Answer {
     pub reason: String,
     /// The hint.
     pub hint: Option<String>,
-    /// The harm that the command can do.
-    pub risk: Option<Risk>,
     /// The error code of a run.
     pub code: Option<&'static str>,
     /// The file that would be executed.
@@ -173,7 +170,6 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         rule: finding.rule,
         reason: finding.reason,
         hint: asks.then(|| hint.to_owned()),
-        risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
         exe: Some(Executable::of(&pinned)),
         cwd: Some(cwd.display().to_string()),
