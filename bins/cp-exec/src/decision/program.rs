@@ -86,7 +86,7 @@ pub(crate) fn pin(policy: &Policy, path: &Path, hashes: &mut HashCache) -> Resul
 fn pin_at(policy: &Policy, path: &Path, hashes: &mut HashCache, depth: u8) -> Result<Pinned> {
     let file = check(policy, path)?;
     let path = path.to_owned();
-    let Some((text, name, arguments)) = script(&path)? else {
+    let Some((text, words)) = script(&path)? else {
         let (sha256, cached) = hashes.of(&file, None)?;
         return Ok(Pinned { exe: file, script: None, sha256, path, cached, prefix: Vec::new() });
     };
@@ -94,16 +94,17 @@ fn pin_at(policy: &Policy, path: &Path, hashes: &mut HashCache, depth: u8) -> Re
         let message = format!("{}: interpreter chain too deep", path.display());
         return Err(refuse("interpreter_depth", message));
     }
+    let name = &words[0];
     let program = if name.contains('/') {
-        Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
+        Path::new(name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(name)))?
     } else {
-        resolve(policy, &name)?
+        resolve(policy, name)?
     };
     let Pinned { exe, mut prefix, .. } = pin_at(policy, &program, hashes, depth - 1)?;
     if prefix.is_empty() {
-        prefix.push(argv0(policy, &name));
+        prefix.push(argv0(policy, name));
     }
-    prefix.extend(arguments);
+    prefix.extend_from_slice(&words[1..]);
     prefix.push(path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?.to_owned());
     Ok(Pinned { exe, sha256: sha256(&text), script: Some((file, text)), path, cached: false, prefix })
 }
@@ -140,9 +141,9 @@ pub(crate) fn on_own_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// The text of a script, and the interpreter that its first line names, with its arguments; `None` for another file.
+/// The text of a script, and the words of its interpreter, as its first line names it; `None` for another file.
 /// `env NAME` and `env -S NAME ARG…` stand for the program that `env` would run.
-fn script(path: &Path) -> Result<Option<(Vec<u8>, String, Vec<String>)>> {
+fn script(path: &Path) -> Result<Option<(Vec<u8>, Vec<String>)>> {
     let failed = |e| Error::io("cannot be read", e).in_file(path);
     let (mut text, file) = (Vec::new(), File::open(path).map_err(failed)?);
     (&file).take(HEAD as u64).read_to_end(&mut text).map_err(failed)?;
@@ -156,16 +157,16 @@ fn script(path: &Path) -> Result<Option<(Vec<u8>, String, Vec<String>)>> {
         return Err(refuse("interpreter", "the script's first line is not UTF-8"));
     };
     if Path::new(&interpreter).file_name().is_none_or(|name| name != "env") {
-        return Ok(Some((text, interpreter, word.into_iter().collect())));
+        return Ok(Some((text, [interpreter].into_iter().chain(word).collect())));
     }
     let word = word.unwrap_or_default();
     let words: Vec<String> = match word.strip_prefix("-S") {
         Some(words) => words.split_whitespace().map(str::to_owned).collect(),
         None => vec![word.clone()],
     };
-    match words.split_first() {
-        Some((name, arguments)) if !name.is_empty() && !name.starts_with('-') && !name.contains(['=', ' ']) => {
-            Ok(Some((text, name.clone(), arguments.to_vec())))
+    match words.first() {
+        Some(name) if !name.is_empty() && !name.starts_with('-') && !name.contains(['=', ' ']) => {
+            Ok(Some((text, words)))
         }
         _ => Err(refuse("interpreter", format!("{}: `env {word}` does not name a program", path.display()))),
     }

@@ -70,13 +70,7 @@ fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Fin
     let is_final =
         arguments.is_command(&roles().final_commands) || of_data(arguments, places, |_| true).any(|it| it.is_final);
     let reason = rule.reason.clone().unwrap_or_else(|| format!("a rule of the policy about `{}`", rule.command));
-    Finding {
-        verdict: rule.decision,
-        rule: format!("policy.{}", rule.command),
-        reason,
-        is_final,
-        hint: None,
-    }
+    Finding { verdict: rule.decision, rule: format!("policy.{}", rule.command), reason, is_final, hint: None }
 }
 
 /// Refuses a script outside of the execute paths.
