@@ -1,6 +1,5 @@
 //! Path patterns of a policy.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -58,8 +57,7 @@ impl Pattern {
         let escaped_root = root
             .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
         let is_tree = !anywhere && (rest.as_os_str().is_empty() || rest == Path::new("**"));
-        let parts = normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest));
-        let parts = parts.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
+        let parts = components(&normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest)));
         Self { text: text.to_owned(), tree: is_tree.then_some(real), parts, links, escaped_root }
     }
 
@@ -183,9 +181,9 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// The components of an absolute path.
-fn components(path: &Path) -> Vec<&[u8]> {
-    path.iter().skip(1).map(OsStr::as_bytes).collect()
+/// The components of an absolute path. Bytes that are not UTF-8 are replaced, in patterns as in paths.
+fn components(path: &Path) -> Vec<String> {
+    path.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect()
 }
 
 /// The existing paths that components match. Components that start with `**` are not searched for.
@@ -229,7 +227,7 @@ pub(super) fn check_links(text: &str, links: &[Link], writable: &[PathBuf]) -> R
 }
 
 /// True if components match a path. `below`: if they can match a path below it.
-fn glob(pattern: &[String], path: &[&[u8]], below: bool) -> bool {
+fn glob(pattern: &[String], path: &[String], below: bool) -> bool {
     match (pattern.split_first(), path.split_first()) {
         (part, None) if below => part.is_some(),
         (None, None) => true,
@@ -288,6 +286,14 @@ mod tests {
         assert!(matches("~/.ssh/**", "/nowhere/h/.ssh/id"));
         assert!(matches("out/<session_id>", "/nowhere/b/out/SES-1/x"));
         assert!(!matches("lib", "/nowhere/b/library"));
+    }
+
+    #[test]
+    fn pattern_below_a_directory_that_is_not_utf8_matches() {
+        let base = PathBuf::from(std::ffi::OsStr::from_bytes(b"/nowhere/\xff"));
+        let anchors = Anchors { base: base.clone(), home: "/h".into(), session: None, top: "/".into() };
+        let pattern = Pattern::new("*.pem", &anchors);
+        assert!(pattern.matches(&base.join("a.pem")) && !pattern.matches(&base.join("a.txt")));
     }
 
     #[test]
