@@ -80,7 +80,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Models { action, rest } => return providers::models(action, rest, &home, out),
         Verb::Keys { action } => providers::keys(action.as_ref(), &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
-        Verb::Completions { shell, .. } => completion::script("cp-ask", &shell).script,
+        Verb::Completions { shell, .. } => completion::script("cp-ask", &shell),
         Verb::Help => arguments::usage(),
     };
     out.raw(text.as_bytes()).map(|()| 0)

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use cp_common::keys::hash;
 use cp_common::program::confirm;
-use cp_common::program::describe;
 use cp_common::wire;
 use cp_common::wire::error::{Code, EXITS, Row};
 use cp_common::wire::record::SCHEMA_VERSION;
@@ -18,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 #[test]
 fn schema_files_match_types() {
-    let schemas: [(&str, Schema); 14] = [
+    let schemas: [(&str, Schema); 9] = [
         ("prompt", of_record(schema_for!(wire::Prompt))),
         ("message", of_record(schema_for!(wire::Message))),
         ("delta", of_record(schema_for!(wire::Delta))),
@@ -28,11 +27,6 @@ fn schema_files_match_types() {
         ("preview", schema_for!(confirm::Preview)),
         ("summary", schema_for!(shapes::Summary)),
         ("error", schema_for!(shapes::Failure)),
-        ("reference", schema_for!(describe::Reference)),
-        ("context", schema_for!(describe::ContextAnswer)),
-        ("doctor", schema_for!(describe::Doctor)),
-        ("changelog", schema_for!(describe::Changelog)),
-        ("completions", schema_for!(describe::Completions)),
     ];
     for (name, schema) in schemas {
         same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);

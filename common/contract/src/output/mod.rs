@@ -43,7 +43,6 @@ pub enum Severity {
 
 /// Information for the caller when nothing failed.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Notice {
     /// The type of the notice, one word.
     pub r#type: &'static str,

@@ -7,35 +7,17 @@ use std::path::Path;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::home::config::Config;
 use crate::home::{Home, TIERS};
 use crate::program::command;
-use crate::wire::Reply;
 
 /// The variable with the name of the shell, with which the scripts call `PROGRAM -- WORDS`.
 const ASK: &str = "_CP_COMPLETE";
 
-/// A completion script.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Completions {
-    /// The name of the shell.
-    pub shell: String,
-    /// The script; `--format raw` prints only its bytes.
-    pub script: String,
-}
-
-impl Reply for Completions {
-    fn text(&self) -> String {
-        self.script.trim_end().to_owned()
-    }
-}
-
 /// Returns the script of a shell for a program.
-pub fn script(program: &str, shell: &str) -> Completions {
+pub fn script(program: &str, shell: &str) -> String {
     let mut script = Vec::new();
     let written = Shells::builtins()
         .completer(shell)
@@ -46,7 +28,7 @@ pub fn script(program: &str, shell: &str) -> Completions {
         let function = format!("_clap_dynamic_completer_{}", program.replace('-', "_"));
         script = format!("{script}[[ ${{funcstack[1]-}} != _{program} ]] || {function}\n");
     }
-    Completions { shell: shell.to_owned(), script }
+    script
 }
 
 /// Returns what a script asks for; `None` if no script asks.

@@ -12,7 +12,6 @@ use crate::wire::error::EXITS;
 /// The class of a verb, which determines its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Class {
     /// Reads only.
     Query,
@@ -27,7 +26,6 @@ pub enum Class {
 /// The format of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Input {
     /// The whole input, or each line, is one text.
     Text,
@@ -42,41 +40,32 @@ pub enum Input {
 }
 
 /// The documentation of a verb. Its options are defined with clap.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug)]
 pub struct VerbDoc {
     /// The words after the program's name; empty for the default verb, which needs none.
     pub path: &'static str,
     /// The class, which determines the gate.
-    #[serde(rename = "type")]
     pub class: Class,
     /// The name of the main output in the program's schemas.
-    #[serde(rename = "output_schema")]
     pub output: &'static str,
     /// The names of other output: records, the preview of a dry run, the closing line of a stream. Output that follows
     /// from the class is omitted.
-    #[serde(skip)]
     pub also: &'static [&'static str],
     /// The possible exit statuses beyond those of the class.
-    #[serde(skip)]
     pub exits: &'static [u8],
     /// Command lines that run without changes in an empty home.
-    #[serde(skip)]
     pub examples: &'static [&'static str],
     /// True if it also requires `--dangerous`.
     pub dangerous: bool,
     /// The formats of standard input; empty if it is not read.
-    #[serde(rename = "stdin")]
     pub input: &'static [Input],
     /// The order of a list.
-    #[serde(rename = "default_sort")]
     pub sort: Option<&'static str>,
     /// The events that the verb appends to a ledger, in addition to those of every ledger and of the audit.
     pub events: &'static [&'static str],
     /// True if the caller treats every failure except status 2 with a text as permission, and does not wait for long.
     /// Unless `--format json` or `text` is given, the verb writes no envelope and exits with 0 or 2 within
     /// [`VerbDoc::PATIENCE`].
-    #[serde(skip)]
     pub fails_closed: bool,
 }
 
@@ -130,7 +119,6 @@ impl VerbDoc {
 
 /// A check of `doctor`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
     /// The subject of the check.
     pub check: String,
@@ -145,7 +133,6 @@ pub struct Check {
 /// The result of a [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Status {
     /// Passed.
     Pass,
@@ -169,7 +156,6 @@ impl Check {
 
 /// The availability of the credentials that the program needs, never the credentials.
 #[derive(Clone, Debug, Default, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Credentials {
     /// True if any credentials are available, or the program needs none.
     pub configured: bool,
@@ -197,7 +183,6 @@ impl Credentials {
 
 /// The source of a credential.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CredentialSource {
     /// The provider.
     pub provider: String,

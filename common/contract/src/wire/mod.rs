@@ -24,6 +24,7 @@ pub use self::error::{Code, Error, Result};
 pub use self::message::{Delta, Extracted, Message, Usage};
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::record::{Kind, Record};
+pub(crate) use self::reply::Built;
 pub use self::reply::{Page, Receipt, Reply, bytes_of};
 pub use self::tool::{ToolCall, ToolResult, ToolSpec};
 pub use self::turn::{Content, Turn};

@@ -8,6 +8,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The answer of a program.
 pub trait Reply: Serialize {
@@ -19,6 +20,21 @@ pub trait Reply: Serialize {
         let mut bytes = self.text().into_bytes();
         bytes.push(b'\n');
         bytes
+    }
+}
+
+/// An answer that is built where it is printed.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Built {
+    pub(crate) data: Value,
+    #[serde(skip)]
+    pub(crate) text: String,
+}
+
+impl Reply for Built {
+    fn text(&self) -> String {
+        self.text.clone()
     }
 }
 

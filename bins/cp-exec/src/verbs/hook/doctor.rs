@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, on_path};
-use cp_common::program::describe::Doctor;
+use cp_common::program::describe::report;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
 
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let message = "neither claude nor codex is on the path or has the hook";
         checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
     }
-    Doctor::of(checks).report(context)
+    report(&checks, context)
 }
 
 /// The checks of a host: its program, its hooks, and its routes if it has a hook.

@@ -4,67 +4,47 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::home::{Home, write_whole};
 use crate::output::{Output, Severity};
 use crate::program::identity::VERSION;
-use crate::wire::{Error, Reply, Result};
+use crate::wire::{Built, Error, Result};
 
 const SOURCE: &str = include_str!("../../../../../CHANGELOG.md");
 
 /// The date of the release whose build this is.
 const RELEASED: Option<&str> = option_env!("CP_RELEASED");
 
-/// The versions and their changes.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Changelog {
-    /// The version of this program.
-    pub current_version: &'static str,
-    /// Only versions newer than this are listed.
-    pub since: Option<String>,
-    /// Newest first.
-    pub entries: Vec<Release>,
-}
-
 /// One version.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Release {
+struct Release {
     /// Its number, or `Unreleased`.
-    pub version: String,
+    version: String,
     /// The release date.
-    pub date: Option<String>,
+    date: Option<String>,
     /// Changes by category: added, changed, fixed, deprecated, removed, security.
-    pub changes: BTreeMap<String, Vec<String>>,
-}
-
-impl Reply for Changelog {
-    fn text(&self) -> String {
-        let mut lines = Vec::new();
-        for release in &self.entries {
-            lines.push(
-                format!("{} {}", release.version, release.date.as_deref().unwrap_or_default()).trim_end().to_owned(),
-            );
-            for (category, changes) in &release.changes {
-                lines.extend(changes.iter().map(|change| format!("  {category}: {change}")));
-            }
-        }
-        lines.join("\n")
-    }
+    changes: BTreeMap<String, Vec<String>>,
 }
 
 /// Returns the changes that name this program, and those that name no program.
-pub(crate) fn changelog(program: &str, since: Option<String>) -> Result<Changelog> {
+pub(super) fn changelog(program: &str, since: Option<&str>) -> Result<Built> {
     let mut entries = parse(SOURCE, program, RELEASED);
-    if let Some(text) = &since {
+    if let Some(text) = since {
         let since = number(text)
             .ok_or_else(|| Error::usage(format!("`{text}` is not a version")).hint("write it as in `--since 0.1.0`"))?;
         // Unreleased changes are newer than the running version, but not newer than a later version.
         let has_unreleased = number(VERSION).is_some_and(|current| since <= current);
         entries.retain(|release| number(&release.version).map_or(has_unreleased, |version| version > since));
     }
-    Ok(Changelog { current_version: VERSION, since, entries })
+    let mut lines = Vec::new();
+    for Release { version, date, changes } in &entries {
+        lines.push(format!("{version} {}", date.as_deref().unwrap_or_default()).trim_end().to_owned());
+        let changes = changes.iter().flat_map(|(category, all)| all.iter().map(move |change| (category, change)));
+        lines.extend(changes.map(|(category, change)| format!("  {category}: {change}")));
+    }
+    let data = json!({"current_version": VERSION, "since": since, "entries": entries});
+    Ok(Built { data, text: lines.join("\n") })
 }
 
 /// The changes of a source. In a release of the date `build_date` the unreleased changes are those of its version.
@@ -165,8 +145,10 @@ mod tests {
 
     #[test]
     fn since_without_valid_version_fails() {
-        assert!(changelog("cp-log", Some("yesterday".to_owned())).is_err());
-        assert!(changelog("cp-log", Some("999.0.0".to_owned())).unwrap().entries.is_empty());
-        assert!(!changelog("cp-log", Some("0.0.1".to_owned())).unwrap().entries.is_empty());
+        assert!(changelog("cp-log", Some("yesterday")).is_err());
+        for (since, is_empty) in [("999.0.0", true), ("0.0.1", false)] {
+            let answer = changelog("cp-log", Some(since)).unwrap().data;
+            assert_eq!(answer["entries"].as_array().unwrap().is_empty(), is_empty, "{since}");
+        }
     }
 }

@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::json;
 
 use super::changelog::number;
 use super::reference::readiness;
@@ -13,67 +12,43 @@ use crate::home::config::Config;
 use crate::program::identity::{Check, Program, Status, VERSION};
 use crate::signals;
 use crate::wire::record::SCHEMA_VERSION;
-use crate::wire::{Code, Error, Reply, Result};
+use crate::wire::{Built, Code, Error, Result};
 
-/// The result of `doctor`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Doctor {
-    /// The checks.
-    pub checks: Vec<Check>,
-    /// Number of checks by status.
-    pub summary: Map<String, Value>,
-}
-
-impl Doctor {
-    /// Makes the result of these checks.
-    pub fn of(checks: Vec<Check>) -> Self {
-        let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
-        let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
-        Self { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks }
-    }
-
-    /// Writes the result; fails with [`Code::Partial`] if a check failed.
-    pub fn report(self, context: &mut Context) -> Result<()> {
-        let failed: Vec<&Check> = self.checks.iter().filter(|check| check.status == Status::Fail).collect();
-        let Some(first) = failed.first() else { return context.out.answer(&self) };
-        let names = failed.iter().map(|check| check.check.as_str()).collect::<Vec<_>>().join(", ");
-        let message = format!("{} of {} checks failed: {names}", failed.len(), self.checks.len());
-        let error = Error::new(Code::Partial, message)
-            .with("checks", serde_json::to_value(&self.checks).unwrap_or_default())
-            .with("summary", self.summary.clone());
-        let error = error.hint(first.fix.as_deref().unwrap_or("each failed check has its own hint"));
-        context.out.refuse(&self, error)
-    }
-}
-
-impl Reply for Doctor {
-    fn text(&self) -> String {
-        let line = |check: &Check| {
-            let mark = match check.status {
-                Status::Pass => "✓",
-                Status::Warn => "!",
-                Status::Fail => "✗",
-            };
-            let fix =
-                check.fix.as_ref().map(|fix| format!("\n  Hint: {}", fix.replace('\n', "\n  "))).unwrap_or_default();
-            format!("{mark} {}: {}{fix}", check.check, check.message)
+/// Prints the result of checks; fails with [`Code::Partial`] if one failed.
+pub fn report(checks: &[Check], context: &mut Context) -> Result<()> {
+    let with = |status: Status| checks.iter().filter(move |check| check.status == status);
+    let [pass, warn, fail] = [Status::Pass, Status::Warn, Status::Fail].map(|status| with(status).count());
+    let line = |check: &Check| {
+        let mark = match check.status {
+            Status::Pass => "✓",
+            Status::Warn => "!",
+            Status::Fail => "✗",
         };
-        let count = |(word, n): (&String, &Value)| format!("{n} {word}");
-        let counts = self.summary.iter().map(count).collect::<Vec<_>>().join(", ");
-        self.checks.iter().map(line).chain([counts]).collect::<Vec<_>>().join("\n")
-    }
+        let fix = check.fix.as_ref().map(|fix| format!("\n  Hint: {}", fix.replace('\n', "\n  ")));
+        format!("{mark} {}: {}{}", check.check, check.message, fix.unwrap_or_default())
+    };
+    let counts = format!("{pass} pass, {warn} warn, {fail} fail");
+    let text = checks.iter().map(line).chain([counts]).collect::<Vec<_>>().join("\n");
+    let data = json!({"checks": checks, "summary": {"pass": pass, "warn": warn, "fail": fail}});
+    let answer = Built { data, text };
+    let Some(first) = with(Status::Fail).next() else { return context.out.answer(&answer) };
+    let names = with(Status::Fail).map(|check| check.check.as_str()).collect::<Vec<_>>().join(", ");
+    let error = Error::new(Code::Partial, format!("{fail} of {} checks failed: {names}", checks.len()))
+        .with("checks", answer.data["checks"].clone())
+        .with("summary", answer.data["summary"].clone())
+        .hint(first.fix.as_deref().unwrap_or("each failed check has its own hint"));
+    context.out.refuse(&answer, error)
 }
 
-/// Runs the checks.
-pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor> {
+/// Runs the checks and prints their result.
+pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<()> {
     let mut checks = vec![home_check(context), config_check(context)];
     checks.extend((program.checks)(context));
     // An interrupted check has no result.
     signals::check()?;
     checks.push(version_check(context));
     checks.push(readiness_check());
-    Ok(Doctor::of(checks))
+    report(&checks, context)
 }
 
 fn readiness_check() -> Check {

@@ -1,45 +1,17 @@
 //! `reference`: the machine-readable description of a program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use clap::{Arg, Command};
 use serde_json::{Value, json};
 
+use super::without_null;
 use crate::program::identity::{Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
 use crate::wire::schemas::SHARED;
-use crate::wire::{Code, Error, Reply, Result};
-
-/// The machine-readable description of a program.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Reference {
-    /// The program's name.
-    pub tool: &'static str,
-    /// The program's version.
-    pub version: &'static str,
-    /// The version of the envelope.
-    pub schema_version: &'static str,
-    /// Description, one line.
-    pub about: &'static str,
-    /// Risk tier: T0 reads, T1 writes, T2 cannot be undone.
-    pub risk_tier: &'static str,
-    /// Readiness for release, with the evidence.
-    pub release_readiness: Value,
-    /// The verbs.
-    pub commands: Vec<Command>,
-    /// The environment variables that the program reads, with descriptions.
-    pub environment: BTreeMap<&'static str, &'static str>,
-    /// The schemas of the output, by the name in `output_schema`: `json_schema`, and `untrusted_fields`, the members with
-    /// text from a model, a command or a third party.
-    pub schemas: BTreeMap<&'static str, Value>,
-    /// The meaning of each exit status.
-    pub exit_codes: BTreeMap<String, &'static str>,
-    /// The error codes: the exit status, and whether a retry may succeed.
-    pub error_codes: BTreeMap<&'static str, Value>,
-}
+use crate::wire::{Built, Code, Error, Result};
 
 /// The output of `scripts/conformance` for a version against a real server; the last line counts.
 const LIVE: &str = include_str!("../../../live.jsonl");
@@ -59,136 +31,86 @@ pub(super) fn readiness() -> Value {
     readiness
 }
 
-/// A verb.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Command {
-    #[serde(flatten)]
-    doc: VerbDoc,
-    /// Description, one line.
-    pub description: String,
-    /// Its own options and operands, and the options of every program.
-    pub params: Vec<Parameter>,
-    /// The names in `schemas` of all possible output, including the main one.
-    pub outputs: Vec<&'static str>,
-    /// Command lines that run without changes.
-    pub examples: Vec<String>,
-    /// The possible exit statuses, explained in `exit_codes`.
-    pub exit_codes: Vec<u8>,
-}
-
-/// An option or operand.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Parameter {
-    /// The name: `--long`, or the operand's, as in help.
-    pub name: String,
-    /// The short form: `-s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub short: Option<String>,
-    /// The default value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default: Option<String>,
-    /// flag, string, or the possible values.
-    pub r#type: String,
-    /// True if it is required.
-    pub required: bool,
-    /// True if it may be repeated.
-    pub multiple: bool,
-    /// Description, one line.
-    pub description: String,
-}
-
-impl Reply for Reference {
-    fn text(&self) -> String {
-        let mut lines = vec![format!("{} {}: {}", self.tool, self.version, self.about)];
-        for command in &self.commands {
-            lines.push(format!("  {:<24} {}", [self.tool, command.doc.path].join(" ").trim(), command.description));
-        }
-        lines.join("\n")
-    }
-}
-
-impl Reference {
-    /// Keeps only the verb with these words, or those below it, and the schemas that they use.
-    pub(super) fn narrowed(mut self, verb: Option<&str>) -> Result<Self> {
-        let Some(verb) = verb else { return Ok(self) };
-        let below = format!("{verb} ");
-        let known: Vec<&str> = self.commands.iter().map(|command| command.doc.path).collect();
-        self.commands.retain(|command| {
-            let path = command.doc.path;
-            path == verb || (!verb.is_empty() && path.starts_with(&below))
-        });
-        if self.commands.is_empty() {
-            let error = Error::not_found(format!("{} has no verb `{verb}`", self.tool)).with("verbs", known.clone());
-            return Err(error.nearest(verb, known, &format!("`{} --help` lists them", self.tool)));
-        }
-        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(name)));
-        Ok(self)
-    }
-}
-
-pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
+/// Describes the program; only the verb with these words, or those below it, and the schemas that they use.
+pub(super) fn reference(program: &Program, mut root: Command, verb: Option<&str>) -> Result<Built> {
     root.build();
-    let commands: Vec<Command> =
-        command::verbs(&root).iter().map(|(path, verb)| leaf(program, verb, path)).collect::<Result<_>>()?;
-    let outputs: Vec<&str> = commands.iter().flat_map(|command| command.outputs.iter().copied()).collect();
-    let shared = SHARED.iter().filter(|(name, _)| outputs.contains(name));
-    let schemas = program.schemas.iter().chain(shared).map(|(name, text)| (*name, schema(text)));
-    Ok(Reference {
-        tool: program.name,
-        version: VERSION,
-        schema_version: SCHEMA_VERSION,
-        about: program.about,
-        risk_tier: program.risk_tier,
-        release_readiness: readiness(),
-        commands,
-        environment: standard::ENVIRONMENT.into_iter().chain(program.environment.iter().copied()).collect(),
-        schemas: schemas.collect(),
-        exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
-        error_codes: Code::ROWS
+    let all = command::verbs(&root);
+    let is_chosen = |path: &str| match verb {
+        None => true,
+        Some("") => path.is_empty(),
+        Some(verb) => path.strip_prefix(verb).is_some_and(|below| below.is_empty() || below.starts_with(' ')),
+    };
+    let (mut commands, mut outputs) = (Vec::new(), BTreeSet::new());
+    let mut text = format!("{} {VERSION}: {}", program.name, program.about);
+    for (path, verb) in all.iter().filter(|(path, _)| is_chosen(path)) {
+        let doc = program.doc(path);
+        let doc = doc.ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
+        text += &format!("\n  {:<24} {}", [program.name, path].join(" ").trim(), command::about(verb));
+        outputs.extend(doc.outputs());
+        commands.push(command(program, doc, verb));
+    }
+    if commands.is_empty() {
+        let (verb, known) = (verb.unwrap_or_default(), all.iter().map(|(path, _)| path.as_str()));
+        let error = Error::not_found(format!("{} has no verb `{verb}`", program.name));
+        let error = error.with("verbs", known.clone().collect::<Vec<_>>());
+        return Err(error.nearest(verb, known, &format!("`{} --help` lists them", program.name)));
+    }
+    let schemas = program.schemas.iter().chain(SHARED).filter(|(name, _)| outputs.contains(name));
+    let environment: BTreeMap<_, _> = standard::ENVIRONMENT.iter().chain(program.environment).copied().collect();
+    let data = json!({
+        "tool": program.name,
+        "version": VERSION,
+        "schema_version": SCHEMA_VERSION,
+        "about": program.about,
+        "risk_tier": program.risk_tier,
+        "release_readiness": readiness(),
+        "commands": commands,
+        "environment": environment,
+        "schemas": schemas.map(|(name, text)| (*name, schema(text))).collect::<BTreeMap<_, _>>(),
+        "exit_codes": EXITS.iter().map(|(exit, meaning)| (exit.to_string(), *meaning)).collect::<BTreeMap<_, _>>(),
+        "error_codes": Code::ROWS
             .iter()
             .map(|row| (row.name, json!({"exit": row.exit, "retryable": row.retryable})))
-            .collect(),
+            .collect::<BTreeMap<_, _>>(),
+    });
+    Ok(Built { data, text })
+}
+
+fn command(program: &Program, doc: &VerbDoc, verb: &Command) -> Value {
+    let shown = |argument: &&Arg| !argument.is_hide_set() && !matches!(argument.get_id().as_str(), "help" | "version");
+    json!({
+        "path": doc.path,
+        "type": doc.class,
+        "output_schema": doc.output,
+        "dangerous": doc.dangerous,
+        "stdin": doc.input,
+        "default_sort": doc.sort,
+        "events": doc.events,
+        "description": command::about(verb),
+        "params": verb.get_arguments().filter(shown).map(parameter).collect::<Vec<_>>(),
+        "outputs": doc.outputs(),
+        "examples": doc.examples.iter().map(|example| example.replace("{}", program.name)).collect::<Vec<_>>(),
+        "exit_codes": doc.all_exits(),
     })
 }
 
-fn leaf(program: &Program, verb: &clap::Command, path: &str) -> Result<Command> {
-    let doc =
-        program.doc(path).ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
-    Ok(Command {
-        doc: *doc,
-        description: command::about(verb),
-        params: parameters(verb),
-        outputs: doc.outputs(),
-        examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
-        exit_codes: doc.all_exits(),
-    })
-}
-
-fn parameters(verb: &clap::Command) -> Vec<Parameter> {
-    let shown =
-        |argument: &&clap::Arg| !argument.is_hide_set() && !matches!(argument.get_id().as_str(), "help" | "version");
-    verb.get_arguments().filter(shown).map(parameter).collect()
-}
-
-fn parameter(argument: &clap::Arg) -> Parameter {
+fn parameter(argument: &Arg) -> Value {
     let takes_value = argument.get_action().takes_values();
     let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let defaults = argument.get_default_values().iter().filter(|_| takes_value).map(|value| value.to_string_lossy());
-    Parameter {
-        name: command::name(argument),
-        short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
-        default: defaults.map(String::from).reduce(|all, value| all + "," + &value),
-        r#type: match values.join("|") {
+    without_null(json!({
+        "name": command::name(argument),
+        "short": argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
+        "default": defaults.map(String::from).reduce(|all, value| all + "," + &value),
+        "type": match values.join("|") {
             _ if !takes_value => "flag".to_owned(),
             none if none.is_empty() => "string".to_owned(),
             values => values,
         },
-        required: argument.is_required_set(),
-        multiple: command::is_multiple(argument),
-        description: argument.get_help().map(ToString::to_string).unwrap_or_default(),
-    }
+        "required": argument.is_required_set(),
+        "multiple": command::is_multiple(argument),
+        "description": argument.get_help().map(ToString::to_string).unwrap_or_default(),
+    }))
 }
 
 fn schema(text: &str) -> Value {
