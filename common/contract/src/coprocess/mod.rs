@@ -1,25 +1,30 @@
-//! Coprocesses: locating a program, starting it without a shell, exchanging records with it, converting its failures,
-//! and stopping it within a grace period. Every program that runs another uses this module; [`cmd()`] runs a program
+//! Coprocesses: locating a program, starting it without a shell, exchanging records with it, asking it for one answer,
+//! converting its failures, and stopping it within a grace period. Every program that runs another uses this module; [`cmd()`] runs a program
 //! of another maker until it exits.
 
-mod answer;
 mod child;
 
 pub use duct::{Expression, cmd};
 
-pub use self::answer::{Answer, ask, ask_each, ask_with, unexpected};
 pub use self::child::{Child, ChildOptions, Output, Stderr, failure};
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use cp_json::words;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::wire::{Error, Result};
+use crate::context::Context;
+use crate::signals;
+use crate::wire::record::{Kind, Record};
+use crate::wire::{Code, Error, Result};
 
 /// Locates a program. One of this suite (`cp-…`) is beside the running executable, else on `PATH` in absolute
 /// directories that others cannot write. Any other must be named with a `/`.
@@ -99,4 +104,95 @@ fn is_safe(directory: &Path) -> bool {
     let me = rustix::process::geteuid().as_raw();
     directory.is_absolute()
         && directory.metadata().is_ok_and(|meta| meta.mode() & 0o022 == 0 && (meta.uid() == 0 || meta.uid() == me))
+}
+
+/// The longest silence before `each` is called without a line.
+const SILENCE: Duration = Duration::from_millis(20);
+
+/// The answer of a program that has exited.
+#[derive(Debug, Deserialize)]
+pub struct Answer<T> {
+    /// Its data.
+    pub data: T,
+    meta: Value,
+}
+
+impl<T> Answer<T> {
+    /// Returns the notices of the closing line.
+    pub fn notices(&self) -> impl Iterator<Item = &str> {
+        let notices = self.meta["notices"].as_array().into_iter().flatten();
+        notices.filter_map(|notice| notice["message"].as_str())
+    }
+}
+
+/// Runs a program of this workspace until it exits, with `input` on its standard input, and returns the data of its
+/// answer. Its standard error is discarded, because the answer contains the error. Its failure is returned as ours,
+/// with the program's name in `details.part`.
+pub fn ask<T: DeserializeOwned>(
+    program: &str,
+    words: &[impl AsRef<OsStr>],
+    input: &[u8],
+    context: &Context,
+) -> Result<T> {
+    ask_with(program, words, input, context.handed_on())
+}
+
+/// Like [`ask`], with `flags` instead of the options that pass the context on.
+pub fn ask_with<T: DeserializeOwned>(
+    program: &str,
+    words: &[impl AsRef<OsStr>],
+    input: &[u8],
+    flags: impl IntoIterator<Item = OsString>,
+) -> Result<T> {
+    ask_each(program, words, input, flags, &mut |_| Ok(())).map(|answer| answer.data)
+}
+
+/// Like [`ask_with`], and passes each line before the last to `each`, or `None` when no line has arrived for a moment.
+pub fn ask_each<T: DeserializeOwned>(
+    program: &str,
+    words: &[impl AsRef<OsStr>],
+    input: &[u8],
+    flags: impl IntoIterator<Item = OsString>,
+    each: &mut dyn FnMut(Option<&[u8]>) -> Result<()>,
+) -> Result<Answer<T>> {
+    let mut words: Vec<OsString> = words.iter().map(|word| word.as_ref().to_owned()).collect();
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.splice(end..end, flags.into_iter().chain(["--format", "json"].map(OsString::from)));
+    let mut child = Child::start(program, &cmd(find(program)?, words).stderr_null(), ChildOptions::DEFAULT)?;
+    child.feed(input)?;
+    let is_interrupted = signals::interrupted();
+    if is_interrupted {
+        // A question after a signal records work that was done before it, so its answer is awaited.
+        child.outlast_signals();
+    }
+    let mut line = Vec::new();
+    loop {
+        while !is_interrupted && !child.wait_line(SILENCE)? {
+            each(None)?;
+        }
+        let Some(next) = child.next_line()? else { break };
+        if !line.is_empty() {
+            each(Some(&line))?;
+        }
+        line.clear();
+        line.extend_from_slice(next);
+    }
+    child.wait()?;
+    let broken = |reason: &str| Error::new(Code::Io, format!("{program} gave no answer: {reason}"));
+    let record = Record::parse(&line).map_err(|e| broken(e.message()))?;
+    if !record.ok {
+        return Err(record.failure().with_absent("part", program));
+    }
+    serde_json::from_slice(&line).map_err(|e| broken(&e.to_string()))
+}
+
+/// Makes the error for an unexpected record.
+pub fn unexpected(part: &str, record: &Record<'_>) -> Error {
+    let kind = record.kind_name.as_deref().unwrap_or("answer");
+    let message = if record.closed && record.kind == Some(Kind::Summary) {
+        format!("{part} closed its stream before it answered")
+    } else {
+        format!("{part} answered with a `{kind}` record")
+    };
+    Error::new(Code::Io, message).fatal()
 }

@@ -10,17 +10,16 @@ use rustix::stdio::{stdin, stdout};
 use rustix::termios::isatty;
 
 use crate::context::options::Shared;
-use crate::program::command::{self, help};
+use crate::program::command::{self, Standard, help};
 use crate::program::completion;
 use crate::program::identity::{Input, Program, VERSION, VerbDoc};
-use crate::program::standard::{self, Standard};
 use crate::spelling::misspelt_verb;
 use crate::wire::{Code, Error, Result};
 
 /// Builds the command tree of a program: its own verbs, and the verbs and options of every program.
 pub(super) fn command_of<C: Parser>(program: &Program) -> Command {
-    let command = standard::with_verbs(program, C::command());
-    Shared::augment_args(standard::with_fields_option(program, command, ""))
+    let command = command::with_verbs(program, C::command());
+    Shared::augment_args(command::with_fields_option(program, command, ""))
         .name(program.name)
         .about(program.about)
         .version(VERSION)
@@ -90,7 +89,7 @@ pub(super) fn parse<C: Parser>(program: &'static Program, arguments: &[OsString]
         None => check_spelling(program, &command, &matches, arguments)?,
     }
     let verb = verb_of(&matches);
-    let work = match standard::VERBS.iter().find(|doc| doc.path == verb) {
+    let work = match command::VERBS.iter().find(|doc| doc.path == verb) {
         Some(_) => Standard::from_arg_matches(&matches).map(Work::Standard),
         None => C::from_arg_matches(&matches).map(Work::Own),
     };

@@ -9,7 +9,6 @@ pub mod describe;
 pub mod grant;
 pub mod idempotency;
 mod identity;
-mod standard;
 mod start;
 pub mod terminal;
 

@@ -17,9 +17,9 @@ use crate::home::config::{Config, Origin};
 use crate::home::{Home, OF_PROCESS, is_id};
 use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
 use crate::program::arguments::{Line, Parsed, Work, parse};
+use crate::program::command;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
-use crate::program::standard;
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
@@ -153,14 +153,14 @@ fn prepare(line: &Line, context: &mut Context) -> Result<()> {
         context.out.filtering();
     }
     // The dry run of an append answers like the append that it leaves out.
-    if doc.is_some_and(|doc| doc.class == Class::Append) && standard::is_set(matches, "dry_run") {
+    if doc.is_some_and(|doc| doc.class == Class::Append) && command::is_set(matches, "dry_run") {
         let message = "dry run: nothing was changed";
         context.out.notice("dry_run", Severity::Info, message);
         if context.out.format() == Format::Text {
             context.out.warn(message);
         }
     }
-    context.out.fields = standard::selected_fields(program, verb, matches)?;
+    context.out.fields = command::selected_fields(program, verb, matches)?;
     context.options.session.as_deref().map_or(Ok(()), check_session)
 }
 

@@ -10,8 +10,6 @@ mod message;
 mod prompt;
 pub mod record;
 mod reply;
-pub mod schemas;
-mod tool;
 mod turn;
 
 use serde::Serialize;
@@ -21,12 +19,11 @@ pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Sc
 pub use self::block::{Block, BlockView, DOCUMENT_LIMIT, Origin};
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
-pub use self::message::{Delta, Extracted, Message, Usage};
+pub use self::message::{Delta, Extracted, Message, ToolCall, ToolResult, ToolSpec, Usage};
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::record::{Kind, Record};
 pub(crate) use self::reply::Built;
 pub use self::reply::{Page, Receipt, Reply, bytes_of};
-pub use self::tool::{ToolCall, ToolResult, ToolSpec};
 pub use self::turn::{Content, Turn};
 
 /// Encodes a value as raw JSON.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::changelog::number;
-use super::reference::readiness;
+use super::readiness;
 use crate::context::Context;
 use crate::home::config::Config;
 use crate::program::identity::{Check, Program, Status, VERSION};
