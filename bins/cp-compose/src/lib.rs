@@ -10,7 +10,7 @@ mod compose;
 mod history;
 mod sources;
 
-use cp_common::program::{Check, Credentials, Program, Status};
+use cp_common::program::{Check, Program, Status};
 use cp_common::{Context, Result};
 use cp_policy::Llm;
 
@@ -27,7 +27,7 @@ pub static PROGRAM: Program = Program {
     ],
     schemas: &[("explained", include_str!("../schemas/explained.json"))],
     checks,
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: |_, _| Ok(()),
 };
 

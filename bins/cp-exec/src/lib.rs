@@ -32,7 +32,7 @@ mod serde_paths;
 mod tools;
 mod verbs;
 
-use cp_common::program::{Credentials, Program};
+use cp_common::program::Program;
 use cp_common::{Context, Result};
 
 /// Data that is part of this program: texts in TOML, which the tests parse.
@@ -112,7 +112,7 @@ pub static PROGRAM: Program = Program {
         ("run_undone", include_str!("../schemas/run_undone.json")),
     ],
     checks: verbs::doctor::checks,
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: cp_ledger::audit,
 };
 

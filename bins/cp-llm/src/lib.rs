@@ -60,7 +60,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
     ],
     checks: models::checks,
-    credentials: backend::choice::credentials,
+    credentials: Some(backend::choice::credentials),
     audit: command_line::audit,
 };
 

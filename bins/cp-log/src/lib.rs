@@ -19,7 +19,7 @@ mod values;
 mod verified;
 mod verify;
 
-use cp_common::program::{Credentials, Program};
+use cp_common::program::Program;
 use cp_common::{Context, Result};
 
 /// The description of this program.
@@ -76,7 +76,7 @@ pub static PROGRAM: Program = Program {
         ("verified", include_str!("../schemas/verified.json")),
     ],
     checks: ledger::checks,
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: cp_ledger::audit,
 };
 

@@ -16,7 +16,7 @@ mod stdio;
 #[cfg(test)]
 mod schemas;
 
-use cp_common::program::{Credentials, Program};
+use cp_common::program::Program;
 use cp_common::{Context, Result};
 
 /// The description of this program.
@@ -29,7 +29,7 @@ pub static PROGRAM: Program = Program {
     environment: &[],
     schemas: &[("item", include_str!("../schemas/item.json"))],
     checks: |_| Vec::new(),
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: cp_ledger::audit,
 };
 

@@ -17,7 +17,7 @@ mod session;
 mod start;
 mod transcript;
 
-use cp_common::program::{Check, Credentials, Program};
+use cp_common::program::{Check, Program};
 use cp_common::{Context, Result};
 use cp_ledger::sessions::Session;
 
@@ -69,7 +69,7 @@ pub static PROGRAM: Program = Program {
         ("session_found", include_str!("../schemas/session_found.json")),
     ],
     checks,
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: cp_ledger::audit,
 };
 

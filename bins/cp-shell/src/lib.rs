@@ -23,7 +23,7 @@ use std::io::IsTerminal as _;
 
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
-use cp_common::program::{Check, Class, Credentials, Input, Program, Status, VerbDoc};
+use cp_common::program::{Check, Class, Input, Program, Status, VerbDoc};
 use cp_common::{Context, Error, Result};
 use serde_json::Value;
 
@@ -101,7 +101,7 @@ pub static PROGRAM: Program = Program {
         ("response", include_str!("../schemas/response.json")),
     ],
     checks,
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: cp_ledger::audit,
 };
 

@@ -43,7 +43,7 @@ mod verbs {
     pub(crate) mod undo;
 }
 
-use cp_common::program::{Check, Credentials, Program, Status};
+use cp_common::program::{Check, Program, Status};
 use cp_common::{Context, Result};
 
 use crate::verbs::{cancel, resume, run, show, undo};
@@ -68,7 +68,7 @@ pub static PROGRAM: Program = Program {
         ("cancelled", include_str!("../schemas/cancelled.json")),
     ],
     checks,
-    credentials: |_| Credentials::none_needed(),
+    credentials: None,
     audit: cp_ledger::audit,
 };
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::home::config::{Config, Origin, Value};
-use cp_common::program::{CredentialSource, Credentials};
+use cp_common::program::CredentialSource;
 use cp_common::{Context, Error, Result};
 use cp_http::client::address;
 use serde::Deserialize;
@@ -173,12 +173,12 @@ fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
 }
 
 /// Lists the sources of keys, never the keys. Errors are reported by the code that uses a key.
-pub(crate) fn credentials(context: &Context) -> Credentials {
+pub(crate) fn credentials(context: &Context) -> Vec<CredentialSource> {
     let endpoints = Endpoints::load(context, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
     let sources = endpoints.iter().filter_map(|endpoint| {
         Some(CredentialSource { provider: endpoint.name.clone(), source: endpoint.key_source()? })
     });
-    Credentials::found(sources.collect::<Vec<_>>())
+    sources.collect()
 }
 
 /// Adds the key that `cp-ask keys set` stores, in the file `keys/api/NAME` of the home, to an endpoint of a server

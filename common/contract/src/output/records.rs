@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::closing::{Counts, Shape};
 use super::{FAILURES_SHOWN, FLUSH_AT, Format, Last, Output, printable};
 use crate::wire::record::{self, Kind, Record};
-use crate::wire::{Code, Error, Reply, Result};
+use crate::wire::{Code, Error, Reply, Result, raw};
 
 impl Reply for RawValue {
     fn text(&self) -> String {
@@ -51,36 +51,31 @@ impl Output {
 
     /// Writes data in the formats without an envelope. Otherwise returns the line without its last brace.
     fn print<T: Reply + ?Sized>(&mut self, kind: Option<Kind>, data: &T) -> Result<Vec<u8>> {
-        let format = self.format();
-        match (format, &self.fields) {
-            (Format::Text, None) => {
-                let text = data.text();
-                if !text.is_empty() {
-                    self.raw(printable(&text).as_bytes())?;
-                    self.raw(b"\n")?;
+        let kind = kind.map(Kind::name);
+        let Some(fields) = &self.fields else {
+            match self.format() {
+                Format::Json => return record::with_data(kind, data),
+                Format::Raw => self.raw(&data.raw())?,
+                Format::Text => {
+                    let text = data.text();
+                    if !text.is_empty() {
+                        self.raw(printable(&text).as_bytes())?;
+                        self.raw(b"\n")?;
+                    }
                 }
-                return Ok(Vec::new());
             }
-            (Format::Raw, None) => return self.raw(&data.raw()).map(|()| Vec::new()),
-            (Format::Json, _) | (_, Some(_)) => {}
+            return Ok(Vec::new());
+        };
+        let data = raw(data)?;
+        let data = data.get().as_bytes();
+        if self.format() == Format::Json {
+            let mut line = record::head(true, kind);
+            record::member(&mut line, "data", &fields.project(data));
+            return Ok(line);
         }
-        let mut line = record::head(true, kind.map(Kind::name));
-        record::member(&mut line, "data", b"");
-        let start = line.len();
-        // Long data are not copied.
-        serde_json::to_writer(&mut line, data)
-            .map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
-        let Some(fields) = &self.fields else { return Ok(line) };
         // Without an envelope the selected members are bare objects, one a line.
-        let is_json = format == Format::Json;
-        let chosen = if is_json { fields.project(&line[start..]) } else { fields.lines(&line[start..]) };
-        line.truncate(if is_json { start } else { 0 });
-        match format {
-            Format::Json => line.extend(chosen),
-            Format::Text => self.raw(printable(&String::from_utf8_lossy(&chosen)).as_bytes())?,
-            Format::Raw => self.raw(&chosen)?,
-        }
-        Ok(line)
+        let lines = fields.lines(data);
+        self.piece(&String::from_utf8_lossy(&lines)).map(|()| Vec::new())
     }
 
     /// Leaves the current item to [`crate::stream::filter::settle`], which counts it later.

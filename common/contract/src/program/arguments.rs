@@ -216,7 +216,7 @@ pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::identity::{Credentials, VerbDoc};
+    use crate::program::identity::VerbDoc;
 
     #[derive(clap::Parser)]
     struct Cli {
@@ -245,7 +245,7 @@ mod tests {
         environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),
-        credentials: |_| Credentials::none_needed(),
+        credentials: None,
         audit: |_, _| Ok(()),
     };
 

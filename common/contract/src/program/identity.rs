@@ -154,34 +154,7 @@ impl Check {
     }
 }
 
-/// The availability of the credentials that the program needs, never the credentials.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Credentials {
-    /// True if any credentials are available, or the program needs none.
-    pub configured: bool,
-    /// True if they are valid; null if only a request could tell.
-    pub valid: Option<bool>,
-    /// The expiry, RFC 3339 UTC; null for keys without an expiry.
-    pub expires_at: Option<String>,
-    /// True if the program can renew them itself.
-    pub refreshable: bool,
-    /// The sources: a provider and a variable or file for each.
-    pub sources: Vec<CredentialSource>,
-}
-
-impl Credentials {
-    /// Makes the answer of a program that needs no credentials.
-    pub fn none_needed() -> Self {
-        Self { configured: true, valid: Some(true), ..Self::default() }
-    }
-
-    /// Makes the answer for credentials from these sources.
-    pub fn found(sources: Vec<CredentialSource>) -> Self {
-        Self { configured: !sources.is_empty(), valid: sources.is_empty().then_some(false), sources, ..Self::default() }
-    }
-}
-
-/// The source of a credential.
+/// The source of a credential, never the credential.
 #[derive(Clone, Debug, Serialize)]
 pub struct CredentialSource {
     /// The provider.
@@ -224,8 +197,8 @@ pub struct Program {
     pub schemas: &'static [(&'static str, &'static str)],
     /// The checks of `doctor`.
     pub checks: fn(&mut Context) -> Vec<Check>,
-    /// The credentials that `context` reports.
-    pub credentials: fn(&Context) -> Credentials,
+    /// The available credentials, which `context` reports; `None` if the program needs none.
+    pub credentials: Option<fn(&Context) -> Vec<CredentialSource>>,
     /// Records a command line that has finished.
     pub audit: fn(&Context, &Finished<'_>) -> Result<()>,
 }

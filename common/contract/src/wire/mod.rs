@@ -27,6 +27,6 @@ pub use self::reply::{Page, Receipt, Reply, bytes_of};
 pub use self::turn::{Content, Turn};
 
 /// Encodes a value as raw JSON.
-pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
+pub fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
 }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::wire::{Code, Error, Result};
 
@@ -189,28 +189,24 @@ pub fn read<'a, T: Deserialize<'a>>(data: &'a RawValue) -> Result<T> {
 
 /// Encodes an open record as a line, to be sent to another program.
 pub fn open_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
-    encoded(kind, data, None)
+    let mut line = with_data(Some(kind), data)?;
+    line.extend_from_slice(b"}\n");
+    Ok(line)
 }
 
 /// Encodes a record that closes its stream: a single request, or the last one.
 pub fn closed_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
-    encoded(kind, data, Some(json!({ "duration_ms": 0 })))
+    let mut line = with_data(Some(kind), data)?;
+    member(&mut line, "meta", br#"{"duration_ms":0}"#);
+    line.extend_from_slice(b"}\n");
+    Ok(line)
 }
 
-#[derive(Serialize)]
-struct Envelope<'a, T: ?Sized> {
-    ok: bool,
-    schema_version: &'static str,
-    r#type: &'a str,
-    data: &'a T,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    meta: Option<Value>,
-}
-
-fn encoded<T: Serialize + ?Sized>(kind: &str, data: &T, meta: Option<Value>) -> Result<Vec<u8>> {
-    let mut line = Vec::new();
-    let envelope = Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta };
-    jsonl::write(&mut line, &envelope).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
+/// Encodes a record without its last brace. Long data are not copied.
+pub(crate) fn with_data<T: Serialize + ?Sized>(kind: Option<&str>, data: &T) -> Result<Vec<u8>> {
+    let mut line = head(true, kind);
+    member(&mut line, "data", b"");
+    serde_json::to_writer(&mut line, data).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
     Ok(line)
 }
 

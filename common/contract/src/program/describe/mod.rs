@@ -44,8 +44,9 @@ pub(super) fn run<C: Parser>(program: &'static Program, verb: Standard, context:
 fn settings(program: &Program, context: &Context) -> Built {
     let home = &context.home;
     let [data, config, state] = home.places().map(Path::display);
-    let credentials = (program.credentials)(context);
-    let settings: BTreeMap<_, _> = SETTINGS.iter().filter_map(|s| Some((s.key, context.config.get(s.key, None)?))).collect();
+    let sources = program.credentials.map(|sources| sources(context));
+    let settings: BTreeMap<_, _> =
+        SETTINGS.iter().filter_map(|s| Some((s.key, context.config.get(s.key, None)?))).collect();
     let mut lines = vec![
         format!("home = {data} ({})", home.origin()),
         format!("configuration = {config}"),
@@ -54,7 +55,7 @@ fn settings(program: &Program, context: &Context) -> Built {
     lines.extend(
         settings.iter().map(|(key, found)| format!("{key} = {} ({:?})", found.text, found.origin).to_lowercase()),
     );
-    lines.extend(credentials.sources.iter().map(|found| format!("{}: key in {}", found.provider, found.source)));
+    lines.extend(sources.iter().flatten().map(|found| format!("{}: key in {}", found.provider, found.source)));
     let settings = settings.iter().map(|(key, found)| (*key, json!({"value": found.text, "origin": found.origin})));
     let data = without_null(json!({
         "version": VERSION,
@@ -65,7 +66,14 @@ fn settings(program: &Program, context: &Context) -> Built {
         "state_directory": state.to_string(),
         "account": context.agent(None),
         "config": settings.collect::<BTreeMap<_, _>>(),
-        "credentials": credentials,
+        "credentials": {
+            "configured": sources.as_ref().is_none_or(|sources| !sources.is_empty()),
+            // Only a request could tell if a key that was found is valid.
+            "valid": sources.as_ref().map_or(Some(true), |sources| sources.is_empty().then_some(false)),
+            "expires_at": null,
+            "refreshable": false,
+            "sources": sources.unwrap_or_default(),
+        },
         "notices": context.out.notices(),
     }));
     Built { data, text: lines.join("\n") }
