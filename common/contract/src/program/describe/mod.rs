@@ -113,11 +113,11 @@ fn reference(program: &Program, mut root: Command, verb: Option<&str>) -> Result
         Some(verb) => path.strip_prefix(verb).is_some_and(|below| below.is_empty() || below.starts_with(' ')),
     };
     let (mut commands, mut outputs) = (Vec::new(), BTreeSet::new());
-    let mut text = format!("{} {VERSION}: {}", program.name, program.about);
+    let mut lines = vec![format!("{} {VERSION}: {}", program.name, program.about)];
     for (path, verb) in all.iter().filter(|(path, _)| is_chosen(path)) {
         let doc = program.doc(path);
         let doc = doc.ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
-        text += &format!("\n  {:<24} {}", [program.name, path].join(" ").trim(), command::about(verb));
+        lines.push(format!("  {:<24} {}", [program.name, path].join(" ").trim(), command::about(verb)));
         outputs.extend(doc.outputs());
         commands.push(command(program, doc, verb));
     }
@@ -145,7 +145,7 @@ fn reference(program: &Program, mut root: Command, verb: Option<&str>) -> Result
             .map(|row| (row.name, json!({"exit": row.exit, "retryable": row.retryable})))
             .collect::<BTreeMap<_, _>>(),
     });
-    Ok(Built { data, text })
+    Ok(Built { data, text: lines.join("\n") })
 }
 
 fn command(program: &Program, doc: &VerbDoc, verb: &Command) -> Value {
