@@ -2,28 +2,19 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
-use cp_common::{Context, Error, Result};
-use cp_ledger::blob;
+use cp_common::Result;
+use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
+use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
-use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
-use crate::state::conversation::{Call, Conversation};
+use crate::state::conversation::Call;
 use crate::state::ledger::has_since;
 use crate::state::plan::Plan;
+use crate::state::run::Run;
 use crate::state::step::{Decision, Step};
-use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
-
-/// Writes the lines of a run to its ledger.
-pub(crate) struct Journal {
-    pub(crate) ledger: Ledger,
-    run: String,
-    agent: String,
-    session: Option<String>,
-}
 
 #[derive(Serialize)]
 struct Pinned<'a> {
@@ -39,17 +30,10 @@ struct Pinned<'a> {
     read_only: bool,
 }
 
-impl Journal {
-    /// Opens the ledger of a run, and creates it if necessary.
-    pub(crate) fn open(path: &Path, plan: &Plan, context: &Context) -> Result<Self> {
-        // The coprocesses sync the same file before each effect, which includes all earlier entries.
-        let ledger = Ledger::open(path, Sync::Batch)?;
-        let agent = context.agent(plan.prompt.agent.as_deref());
-        Ok(Self { ledger, run: plan.run.clone(), agent, session: plan.prompt.session_id.clone() })
-    }
-
-    /// The lines of a step in this state of the run, which is the state before the step.
-    pub(crate) fn lines(&self, step: &Step, state: &Conversation) -> Vec<Entry> {
+impl Run {
+    /// The lines of a step that is not applied yet.
+    pub(super) fn lines(&self, step: &Step) -> Vec<Entry> {
+        let state = &self.conversation;
         let turn = state.tally.iterations;
         let approval = |at: &usize| state.calls.get(*at).and_then(|call| call.approval.as_deref());
         let entry = match step {
@@ -57,7 +41,7 @@ impl Journal {
             Step::Resumed(_, limits) => {
                 self.entry("run_resumed").with("limits", limits).with("uid", &rustix::process::getuid().as_raw())
             }
-            Step::Message(message) if !self.has(message.receipt.as_ref()) => self.message(message, turn + 1),
+            Step::Message(message) if message.receipt.as_ref().is_none_or(|receipt| !self.has(receipt)) => self.message(message, turn + 1),
             Step::Started(at) => return state.calls.get(*at).map(|call| self.started(call, turn)).unwrap_or_default(),
             Step::Finished(_, result) => self.result(result, turn),
             // An executor records its own requests.
@@ -76,8 +60,8 @@ impl Journal {
         vec![entry]
     }
 
-    /// The lines of the last step, if a killed process could not write them after the entry `known`.
-    pub(crate) fn missing(&self, step: &Step, state: &Conversation, known: u64) -> Result<Vec<Entry>> {
+    /// The lines of the last step, if a killed process could not write them.
+    pub(super) fn missing(&self, step: &Step) -> Result<Vec<Entry>> {
         let event = match step {
             Step::Plan(..) => "run_start",
             Step::Message(_) => "message",
@@ -86,33 +70,12 @@ impl Journal {
             // A call whose start is not on the ledger did not start.
             _ => return Ok(Vec::new()),
         };
-        Ok(if has_since(self.ledger.path(), known, event)? { Vec::new() } else { self.lines(step, state) })
-    }
-
-    /// Records that the run has stopped and can be resumed.
-    pub(crate) fn paused(&self, error: &Error, tally: &Tally) -> Entry {
-        let entry = self.entry("run_paused").message(error.message()).with("code", error.code().row().name);
-        entry.with("tally", tally)
-    }
-
-    /// Records the end of the run.
-    pub(crate) fn ended(&self, status: &str, tally: &Tally) -> Entry {
-        self.entry("run_end").with("status", status).with("tally", tally)
-    }
-
-    /// The beginning and the end of a text that is longer than the limit, and the hash under which the whole text is
-    /// stored, with secrets redacted.
-    pub(crate) fn shortened(&self, text: &str, most: usize) -> Result<Option<String>> {
-        let tail = most / 4;
-        let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };
-        let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
-        let hash = blob::store(self.ledger.path(), self.ledger.redactor().redact_text(text).0.as_bytes())?;
-        Ok(Some(format!("{}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}", cut.head)))
+        Ok(if has_since(self.ledger(), self.steps.seq(), event)? { Vec::new() } else { self.lines(step) })
     }
 
     /// True if an answer is on this ledger already, because cp-llm has written it there.
-    pub(crate) fn has(&self, receipt: Option<&Receipt>) -> bool {
-        receipt.is_some_and(|receipt| Path::new(&receipt.ledger) == self.ledger.path())
+    pub(super) fn has(&self, receipt: &Receipt) -> bool {
+        Path::new(&receipt.ledger) == self.ledger()
     }
 
     /// The start of a run: the prompt, the model, the tools and the limits.
@@ -158,12 +121,12 @@ impl Journal {
         entry.with("receipt", &result.receipt)
     }
 
-    fn said(&self, said: Said<'_>, approval: &cp_common::wire::Approval) -> Entry {
+    fn said(&self, said: Said<'_>, approval: &Approval) -> Entry {
         said.about(approval, self.entry(said.event()))
     }
 
-    fn entry(&self, event: &str) -> Entry {
-        let entry = Entry::new(event).agent(&self.agent).run(&self.run);
-        self.session.iter().fold(entry, Entry::session)
+    pub(super) fn entry(&self, event: &str) -> Entry {
+        let entry = Entry::new(event).agent(&self.agent).run(&self.plan.run);
+        self.plan.prompt.session_id.iter().fold(entry, Entry::session)
     }
 }

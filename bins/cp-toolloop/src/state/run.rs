@@ -7,11 +7,10 @@ use cp_common::home::Home;
 use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::Entry;
+use cp_ledger::{Entry, Ledger, Sync, blob};
 use cp_policy::Llm;
 
 use crate::state::conversation::Conversation;
-use crate::state::journal::Journal;
 use crate::state::ledger::{is_answer_since, refuse_earlier};
 use crate::state::plan::{Limits, Plan, RunFiles};
 use crate::state::step::{Decision, Owner, Step};
@@ -31,7 +30,8 @@ pub(crate) struct Run {
     /// The exact steps.
     pub(crate) steps: StepLog,
     /// The ledger, whose lines are derived from the steps.
-    journal: Journal,
+    pub(super) ledger: Ledger,
+    pub(super) agent: String,
 }
 
 impl Run {
@@ -55,11 +55,11 @@ impl Run {
     fn of(files: &RunFiles, steps: StepLog, log: Vec<Step>, context: &Context) -> Result<Self> {
         let last = log.last().cloned().unwrap_or(Step::Shown);
         let (plan, conversation) = Conversation::of_steps(log)?;
-        let journal = Journal::open(&files.ledger, &plan, context)?;
-        let missing = journal.missing(&last, &conversation, steps.seq())?;
-        let home = context.home.root().to_owned();
-        let mut run = Self { plan, conversation, deadline: None, policy_usd: None, home, steps, journal };
-        missing.into_iter().try_for_each(|line| run.note(line).map(drop))?;
+        // The coprocesses sync the same file before each effect, which includes all earlier entries.
+        let ledger = Ledger::open(&files.ledger, Sync::Batch)?;
+        let (agent, home) = (context.agent(plan.prompt.agent.as_deref()), context.home.root().to_owned());
+        let mut run = Self { plan, conversation, deadline: None, policy_usd: None, home, steps, ledger, agent };
+        run.missing(&last)?.into_iter().try_for_each(|line| run.note(line).map(drop))?;
         Ok(run)
     }
 
@@ -90,16 +90,16 @@ impl Run {
     /// Writes a step to the log, and its lines to the ledger, and applies it.
     pub(crate) fn record(&mut self, mut step: Step) -> Result<()> {
         if let Step::Message(message) = &mut step
-            && let Some(receipt) = message.receipt.as_ref().filter(|receipt| self.journal.has(Some(receipt)))
+            && let Some(receipt) = message.receipt.as_ref().filter(|receipt| self.has(receipt))
         {
             // A false receipt would leave the answer without a line.
-            if is_answer_since(self.journal.ledger.path(), self.steps.seq(), receipt)? {
+            if is_answer_since(self.ledger(), self.steps.seq(), receipt)? {
                 self.steps.noted(receipt.seq);
             } else {
                 message.receipt = None;
             }
         }
-        let mut lines = self.journal.lines(&step, &self.conversation);
+        let mut lines = self.lines(&step);
         // The lines come first, because the step has the receipt of the grant.
         if let Step::Decided(_, decision) = &mut step {
             for line in lines.drain(..) {
@@ -116,40 +116,45 @@ impl Run {
 
     /// Writes a line to the ledger.
     fn note(&mut self, line: Entry) -> Result<Receipt> {
-        let receipt = self.journal.ledger.append(line).map_err(Error::fatal)?;
+        let receipt = self.ledger.append(line).map_err(Error::fatal)?;
         self.steps.noted(receipt.seq);
         Ok(receipt)
     }
 
     /// Records that the run has stopped with an error, and keeps its recording.
     pub(crate) fn pause(&mut self, error: &Error) -> Result<Receipt> {
-        let receipt = self.note(self.journal.paused(error, &self.conversation.tally))?;
+        let line = self.entry("run_paused").message(error.message()).with("code", error.code().row().name);
+        let receipt = self.note(line.with("tally", &self.conversation.tally))?;
         self.plan.record.as_ref().map_or(Ok(()), |record| self.steps.keep(record))?;
         Ok(receipt)
     }
 
     /// Ends the run, and removes its state, unless it is recorded.
     pub(crate) fn end(&mut self, status: &str, record: Option<&Path>) -> Result<()> {
-        self.note(self.journal.ended(status, &self.conversation.tally))?;
-        self.journal.ledger.sync()?;
+        self.note(self.entry("run_end").with("status", status).with("tally", &self.conversation.tally))?;
+        self.ledger.sync()?;
         self.steps.close(record)
     }
 
     /// Syncs the log and the ledger to the disk, before an effect that cannot be undone.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.steps.sync()?;
-        self.journal.ledger.sync()
+        self.ledger.sync()
     }
 
     /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger
     /// stores all of it.
-    pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
-        self.journal.shortened(answer, LONGEST)
+    pub(crate) fn shortened(&self, text: &str) -> Result<Option<String>> {
+        let redactor = self.ledger.redactor();
+        let Some(cut) = redactor.cut(text, LONGEST - LONGEST / 4, LONGEST / 4) else { return Ok(None) };
+        let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
+        let hash = blob::store(self.ledger(), redactor.redact_text(text).0.as_bytes())?;
+        Ok(Some(format!("{}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}", cut.head)))
     }
 
     /// The ledger.
     pub(crate) fn ledger(&self) -> &Path {
-        self.journal.ledger.path()
+        self.ledger.path()
     }
 
     /// The command that resumes this run.
