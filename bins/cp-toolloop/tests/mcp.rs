@@ -161,8 +161,7 @@ fn server_that_does_not_start_fails_run_with_reason() {
     assert!(ran.error()["message"].as_str().unwrap().contains("No module named 'nothing_of_this_name'"), "{ran:?}");
     assert!(ran.of("message").is_empty(), "the model was not asked");
     let listed = place.run(&["tools", "--mcp", &server, "--allow", "system"]);
-    let items = listed.data()["items"].clone();
-    assert_eq!((&items[1]["status"], &items[1]["left_out"]), (&json!("broken"), &json!("server s")), "{listed:?}");
+    assert_eq!((listed.status, &listed.error()["code"]), (7, &json!("E_SERVER")), "{listed:?}");
 }
 
 #[test]

@@ -41,7 +41,9 @@ impl Run {
             Step::Resumed(_, limits) => {
                 self.entry("run_resumed").with("limits", limits).with("uid", &rustix::process::getuid().as_raw())
             }
-            Step::Message(message) if message.receipt.as_ref().is_none_or(|receipt| !self.has(receipt)) => self.message(message, turn + 1),
+            Step::Message(message) if message.receipt.as_ref().is_none_or(|receipt| !self.has(receipt)) => {
+                self.message(message, turn + 1)
+            }
             Step::Started(at) => return state.calls.get(*at).map(|call| self.started(call, turn)).unwrap_or_default(),
             Step::Finished(_, result) => self.result(result, turn),
             // An executor records its own requests.

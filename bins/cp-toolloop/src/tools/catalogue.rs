@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
-use cp_mcp_wire::{Offer, OfferingServer, Offers};
+use cp_mcp_wire::{Offer, Offers};
+use serde::Serialize;
 
 use crate::tools::tool::{Allowed, Origin, Tool};
 use crate::tools::{builtin, description};
@@ -18,36 +19,34 @@ pub(crate) struct Catalogue {
     pub(crate) broken: Vec<Broken>,
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
-    /// The servers that have listed their tools.
-    pub(crate) servers: Vec<OfferingServer>,
     /// The instructions of the servers, by server name.
     pub(crate) instructions: Vec<(String, String)>,
-    /// The error of the first server that failed. A run requires all of its servers.
-    pub(crate) failure: Option<Error>,
     /// Warnings about tools that are offered.
     pub(crate) notices: Vec<String>,
 }
 
 /// A tool that is left out.
-#[derive(Clone, Debug)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Broken {
-    /// The file or name.
-    pub(crate) what: String,
+    /// The name or file of a tool that is left out.
+    pub(crate) left_out: String,
+    /// Why it is left out.
     pub(crate) why: String,
+    /// False for an executable that does not claim to be a tool.
+    #[serde(skip)]
     pub(crate) is_tool: bool,
 }
 
 impl Catalogue {
-    /// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix.
-    pub(super) fn add_offers(&mut self, Offers { servers, tools }: Offers) {
-        for mut server in servers {
+    /// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix. Fails if a
+    /// server does not answer.
+    pub(super) fn add_offers(&mut self, Offers { servers, tools }: Offers) -> Result<()> {
+        for server in servers {
             if !server.error.is_null() {
-                let failure = Error::from_value(&server.error);
-                self.leave_out(format!("server {}", server.name), failure.message());
-                self.failure.get_or_insert(failure);
-                continue;
+                return Err(Error::from_value(&server.error));
             }
-            for (name, why, approval) in std::mem::take(&mut server.left_out) {
+            for (name, why, approval) in server.left_out {
                 let approval = approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
                 self.leave_out(format!("{}: {name}", server.name), format!("{why}{}", approval.unwrap_or_default()));
             }
@@ -56,10 +55,10 @@ impl Catalogue {
             for offer in &its {
                 self.add_offer(offer, &its);
             }
-            let instructions = server.instructions.take().filter(|_| self.tools.len() > before);
-            self.instructions.extend(instructions.map(|text| (server.name.clone(), text)));
-            self.servers.push(server);
+            let instructions = server.instructions.filter(|_| self.tools.len() > before);
+            self.instructions.extend(instructions.map(|text| (server.name, text)));
         }
+        Ok(())
     }
 
     fn add_offer(&mut self, offer: &Offer, others: &[&Offer]) {
@@ -117,18 +116,13 @@ impl Catalogue {
 
     /// Leaves out a tool, for this reason.
     pub(crate) fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.broken.push(Broken { what: what.into(), why: why.into(), is_tool: true });
-    }
-
-    /// Leaves out an executable that does not claim to be a tool, without a warning.
-    pub(crate) fn skip_executable(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.broken.push(Broken { what: what.into(), why: why.into(), is_tool: false });
+        self.broken.push(Broken { left_out: what.into(), why: why.into(), is_tool: true });
     }
 
     /// Warns about the tools that are left out.
     pub(crate) fn report(&self, context: &Context) {
         for broken in self.broken.iter().filter(|broken| broken.is_tool) {
-            context.warn(&format!("{} is left out: {}", broken.what, broken.why));
+            context.warn(&format!("{} is left out: {}", broken.left_out, broken.why));
         }
         self.notices.iter().for_each(|notice| context.warn(notice));
     }
@@ -145,7 +139,7 @@ impl Catalogue {
         let Some(unknown) = self.allowed.names.iter().find(|name| !is_tool(name)) else { return Ok(()) };
         let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).chain(builtin::NAMES).collect();
         let left_out: Vec<String> =
-            self.broken.iter().map(|broken| format!("{}: {}", broken.what, broken.why)).collect();
+            self.broken.iter().map(|broken| format!("{}: {}", broken.left_out, broken.why)).collect();
         let near = nearest(unknown, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         let hint = near.unwrap_or_else(|| "cp-toolloop tools, with the same options, lists the tools".to_owned());
         Err(Error::not_found(format!("--allow {unknown}: no tool has this name"))

@@ -16,7 +16,7 @@ use memchr::memmem;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::tools::catalogue::Catalogue;
+use crate::tools::catalogue::{Broken, Catalogue};
 use crate::tools::tool::{Allowed, Candidate, Executable, Origin, Tool};
 use crate::tools::{builtin, description};
 
@@ -46,7 +46,7 @@ impl Catalogue {
             files.filter_map(|file| file.parent()).for_each(|directory| found.add_directory(directory));
         }
         found.add_executables(&candidates, context);
-        found.add_offers(offers);
+        found.add_offers(offers)?;
         builtin::all(allowed, context)?.into_iter().for_each(|tool| found.add(tool));
         Ok(found)
     }
@@ -105,12 +105,12 @@ fn candidate(file: &Path, named: bool, found: &mut Catalogue) -> Option<Candidat
     if !is_allowed(file, &found.allowed) {
         return None;
     }
-    match examined(file) {
+    let (why, is_tool) = match examined(file) {
         Ok(Some(candidate)) => return Some(candidate),
-        Ok(None) if !named => found.skip_executable(file.display().to_string(), NO_DESCRIPTION),
-        Ok(None) => found.leave_out(file.display().to_string(), NO_DESCRIPTION),
-        Err(e) => found.leave_out(file.display().to_string(), e.message()),
-    }
+        Ok(None) => (NO_DESCRIPTION.to_owned(), named),
+        Err(e) => (e.message().to_owned(), true),
+    };
+    found.broken.push(Broken { left_out: file.display().to_string(), why, is_tool });
     None
 }
 

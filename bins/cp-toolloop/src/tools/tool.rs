@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use cp_common::output::printable_line;
-use cp_common::wire::{Reply, ToolSpec};
+use cp_common::wire::ToolSpec;
 use cp_mcp_wire::Hints;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -77,6 +76,11 @@ impl Tool {
         }
     }
 
+    /// The tool in one line, which may have control characters.
+    pub(crate) fn line(&self) -> String {
+        format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default())
+    }
+
     /// The name by which its executor finds it.
     pub(crate) fn name_in_executor(&self) -> String {
         match &self.origin {
@@ -84,12 +88,6 @@ impl Tool {
             Origin::Mcp { server, tool } => format!("{server}/{tool}"),
             Origin::Builtin => self.name.clone(),
         }
-    }
-}
-
-impl Reply for Tool {
-    fn text(&self) -> String {
-        printable_line(&format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default()))
     }
 }
 

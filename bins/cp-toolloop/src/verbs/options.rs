@@ -37,15 +37,11 @@ impl ToolOptions {
         (&self.tools, &self.allow, &self.mcp, self.read_only)
     }
 
-    /// Fails if a path is not UTF-8, because the paths are passed on as text.
-    pub(super) fn check(&self) -> Result<()> {
-        require_text("--tools", self.tools.iter().map(PathBuf::as_path))
-    }
-
     /// Resolves all tools: those of the configured directory unless `--tools` is given, and those that the servers list
     /// until a deadline. Also returns the servers, which were started.
     pub(super) fn resolve(&self, limit: Option<Duration>, context: &Context) -> Result<(Catalogue, Executor)> {
-        self.check()?;
+        // The paths are passed on as text.
+        require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
@@ -140,18 +136,3 @@ pub(super) fn passed_on(context: &mut Context, change: impl FnOnce(&mut Shared))
     context.options = outside;
     flags
 }
-
-/// The events of a run.
-pub(super) const EVENTS: [&str; 11] = [
-    "run_start",
-    "run_resumed",
-    "message",
-    "tool_call",
-    "tool_result",
-    "approval.asked",
-    "approval.granted",
-    "approval.denied",
-    "approval.spent",
-    "run_paused",
-    "run_end",
-];

@@ -1,12 +1,12 @@
 //! `cp-toolloop resume`: resume a stopped run at the step where it stopped.
 
+use cp_common::program::VerbDoc;
 use cp_common::program::approval::approve_line;
-use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::options::EVENTS;
+use super::run;
 use crate::engine::Engine;
 use crate::engine::print::Event;
 use crate::parts::{Approver, Parts};
@@ -19,15 +19,12 @@ use crate::state::tally::Total;
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "resume",
-    class: Class::Governed,
-    output: "message",
-    also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &[
         // A run that stops at its limit, and is resumed.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
     ],
-    events: &EVENTS,
-    ..VerbDoc::EMPTY
+    input: &[],
+    ..run::DOC
 };
 
 /// Resume a stopped run

@@ -16,7 +16,7 @@ use cp_common::{Context, Error, Result, clock};
 use cp_ledger::sessions::Session;
 use cp_servers::is_name;
 
-use super::options::{EVENTS, ModelOptions, ToolOptions};
+use super::options::{ModelOptions, ToolOptions};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::print::{Event, play};
@@ -39,7 +39,19 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &EVENTS,
+    events: &[
+        "run_start",
+        "run_resumed",
+        "message",
+        "tool_call",
+        "tool_result",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+        "run_paused",
+        "run_end",
+    ],
     ..VerbDoc::EMPTY
 };
 
@@ -248,10 +260,7 @@ impl Ready {
             );
         }
         let limit = args.limits.deadline.map(Duration::from_secs_f64);
-        let (mut catalogue, servers) = args.tools.resolve(limit, context)?;
-        if let Some(failure) = catalogue.failure.take() {
-            return Err(failure);
-        }
+        let (catalogue, servers) = args.tools.resolve(limit, context)?;
         catalogue.check_allowed()?;
         catalogue.report(context);
         Ok(Self { catalogue, servers: Some(servers), model })
