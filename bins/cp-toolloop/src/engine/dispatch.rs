@@ -165,7 +165,7 @@ impl Engine {
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.name_in_executor(), timeout, untrusted: Vec::new(), ..call.clone() };
-        self.parts.executor(&tool.origin).start(&renamed, &self.run.steps, context)?;
+        self.parts.executor(&tool.origin).call(&renamed, &self.run.steps, context)?;
         let limit = tool.hints.timeout.map(Duration::from_secs_f64);
         let limit = [limit, self.run.time_left()?].into_iter().flatten().min();
         let executor = self.parts.executor(&tool.origin);

@@ -79,7 +79,7 @@ impl Engine {
             let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
             self.parts.rest(!at_work, context);
         } else if !self.run.conversation.calls.is_empty() {
-            self.parts.model.stop();
+            self.parts.model.part.stop();
         }
         match self.run.pause(&error) {
             Ok(receipt) => error.with("receipt", json!(receipt)),

@@ -8,7 +8,7 @@ use cp_common::wire::{Reply, ToolCall};
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::parts::model;
+use crate::parts::part;
 use crate::state::conversation::Conversation;
 use crate::state::plan::Plan;
 use crate::state::step::Step;
@@ -49,7 +49,7 @@ pub(crate) fn play(mut steps: Vec<Step>, from: usize, context: &mut Context) -> 
             Event::iteration(&plan.run, turn).show(context)?;
         }
         match &step {
-            Step::Deltas(deltas) => deltas.iter().try_for_each(|delta| model::show(delta, context))?,
+            Step::Deltas(deltas) => deltas.iter().try_for_each(|delta| part::show(delta, context))?,
             Step::Finished(at, _) => {
                 played.calls.get(*at).map_or(Ok(()), |call| print_call(&call.asked, context))?;
             }

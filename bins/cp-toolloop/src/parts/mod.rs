@@ -1,7 +1,6 @@
 //! The coprocesses of a run: the model, the executors and the approver.
 
-pub(crate) mod executor;
-pub(crate) mod model;
+pub(crate) mod part;
 
 use std::time::Instant;
 
@@ -12,8 +11,7 @@ use cp_common::{Context, Error, Result};
 use cp_servers::matches;
 use serde::Deserialize;
 
-use self::executor::Executor;
-use self::model::Model;
+use self::part::{Model, Part};
 use crate::state::plan::{Limits, Plan};
 use crate::tools::tool::{Origin, Tool};
 
@@ -21,21 +19,20 @@ use crate::tools::tool::{Origin, Tool};
 pub(crate) struct Parts {
     pub(crate) model: Model,
     pub(crate) approver: Approver,
-    tools: Executor,
-    servers: Executor,
+    tools: Part,
+    servers: Part,
 }
 
 impl Parts {
     /// The coprocesses of a run, with the servers that were started to list their tools.
-    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Executor>) -> Self {
-        let tools = Executor::of_tools(&plan.directories, plan.read_only);
-        let servers = servers.unwrap_or_else(|| Executor::of_servers(&plan.mcp));
-        let model = Model::new(plan.model.clone(), plan.shared_budget(limits));
-        Self { model, approver, tools, servers }
+    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Part>) -> Self {
+        let tools = Part::of_tools(&plan.directories, plan.read_only);
+        let servers = servers.unwrap_or_else(|| Part::of_servers(&plan.mcp));
+        Self { model: Model::new(plan, limits), approver, tools, servers }
     }
 
     /// The executor of a tool.
-    pub(crate) fn executor(&mut self, origin: &Origin) -> &mut Executor {
+    pub(crate) fn executor(&mut self, origin: &Origin) -> &mut Part {
         match origin {
             Origin::Mcp { .. } => &mut self.servers,
             Origin::Builtin | Origin::Executable(_) => &mut self.tools,
@@ -44,7 +41,7 @@ impl Parts {
 
     /// Ends the input of the model, and of the executors if they are not at work, and waits until they exit.
     pub(crate) fn rest(&mut self, executors: bool, context: &Context) {
-        let mut left = vec![self.model.finish()];
+        let mut left = vec![self.model.part.finish()];
         if executors {
             left.extend([self.tools.finish(), self.servers.finish()]);
         }

@@ -9,7 +9,7 @@ use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
 use cp_mcp_wire::Offers;
 
-use crate::parts::executor::Executor;
+use crate::parts::part::Part;
 use crate::state::plan::{ModelCommand, is_ours, takes_command};
 use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::Allowed;
@@ -39,13 +39,13 @@ impl ToolOptions {
 
     /// Resolves all tools: those of the configured directory unless `--tools` is given, and those that the servers list
     /// until a deadline. Also returns the servers, which were started.
-    pub(super) fn resolve(&self, limit: Option<Duration>, context: &Context) -> Result<(Catalogue, Executor)> {
+    pub(super) fn resolve(&self, limit: Option<Duration>, context: &Context) -> Result<(Catalogue, Part)> {
         // The paths are passed on as text.
         require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
-        let mut servers = Executor::of_servers(&self.mcp);
+        let mut servers = Part::of_servers(&self.mcp);
         let offers = if self.mcp.is_empty() { Offers::default() } else { servers.offers(limit, context)? };
         Ok((Catalogue::of(&places, &allowed, offers, context)?, servers))
     }

@@ -20,7 +20,7 @@ use super::options::{ModelOptions, ToolOptions};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::print::{Event, play};
-use crate::parts::executor::Executor;
+use crate::parts::part::Part;
 use crate::parts::{Approver, Parts};
 use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, name_of};
 use crate::state::run::Run;
@@ -173,7 +173,7 @@ struct Runs<'a> {
 struct Ready {
     catalogue: Catalogue,
     /// The servers that have listed their tools, for the first run.
-    servers: Option<Executor>,
+    servers: Option<Part>,
     model: ModelCommand,
 }
 
@@ -310,7 +310,7 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
     Ok(std::path::absolute(file)?)
 }
 
-fn start(plan: Plan, servers: Option<Executor>, total: &mut Total, context: &mut Context) -> Result<()> {
+fn start(plan: Plan, servers: Option<Part>, total: &mut Total, context: &mut Context) -> Result<()> {
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.
     let parts = Parts::new(&plan, &plan.limits, approver, servers);
