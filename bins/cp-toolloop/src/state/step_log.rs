@@ -24,8 +24,8 @@ use serde_json::value::RawValue;
 use crate::state::plan::RunFiles;
 use crate::state::step::Step;
 
-/// How long a resume waits until the coprocesses of a killed run have exited.
-const TAKEOVER: Duration = Duration::from_secs(3);
+/// How long a resume or a cancellation waits until the process of a run, or the coprocesses of a killed one, have exited.
+const TAKEOVER: Duration = Duration::from_secs(5);
 
 /// A line of the log.
 #[derive(Serialize, Deserialize)]
@@ -216,14 +216,8 @@ pub(crate) fn peek(files: &RunFiles) -> Result<Vec<Step>> {
     read(&files.state(), |text| parse(whole_lines(text), None))
 }
 
-/// The steps of a recording of this home.
+/// The steps of a recording, which may come from another home with other seals.
 pub(crate) fn recorded(path: &Path, home: &Home) -> Result<Vec<Step>> {
-    let key = key(home)?;
-    read(path, |text| parse(text, Some(&key)))
-}
-
-/// The steps of a recording in a file, which may come from another home with other seals.
-pub(crate) fn brought(path: &Path, home: &Home) -> Result<Vec<Step>> {
     let key = key(home)?;
     let is_ours =
         |first: &[u8]| serde_json::from_slice::<Line<'_>>(first).is_ok_and(|line| line.mac == seal(&key, &line.hash));

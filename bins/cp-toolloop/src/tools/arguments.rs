@@ -27,9 +27,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Brings a call of one of these tools into its normal form: built-in tools have their own names for tools and
-    /// arguments, and a boolean, number, array or object is not a text. Returns true if the call has changed.
-    pub(crate) fn normalize(&mut self, call: &mut ToolCall, tools: &[Tool]) -> bool {
-        let before = call.clone();
+    /// arguments, and a boolean, number, array or object is not a text.
+    pub(crate) fn normalize(&mut self, call: &mut ToolCall, tools: &[Tool]) {
         if let Ok(Value::String(text)) = serde_json::from_str(call.input.get())
             && let Ok(members @ Value::Object(_)) = serde_json::from_str::<Value>(&text)
         {
@@ -42,7 +41,6 @@ impl Arguments {
         {
             replace_input(call, &value);
         }
-        (&before.name, before.input.get()) != (&call.name, call.input.get())
     }
 
     /// The compiled schema of a tool.

@@ -1,9 +1,7 @@
 //! `cp-toolloop cancel`: end a run permanently, after stopping its process.
 
-use std::time::{Duration, Instant};
-
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Context, Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::state::plan::RunFiles;
@@ -25,9 +23,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// How long a running process has to stop.
-const GRACE: Duration = Duration::from_secs(5);
-
 /// End a run permanently
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -42,11 +37,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if step_log::is_running(&files.state()) {
         stop(&files)?;
     }
+    // This waits until the process has released the run.
     Run::open(&files, context)?.end("cancelled", None)?;
     context.out.answer(&summary(&files)?)
 }
 
-/// Stops the process of a run, and waits until it has released the run.
+/// Signals the process of a run.
 fn stop(files: &RunFiles) -> Result<()> {
     let mut steps = step_log::peek(files)?.into_iter().rev();
     let owner = steps.find_map(|step| match step {
@@ -54,18 +50,6 @@ fn stop(files: &RunFiles) -> Result<()> {
         _ => None,
     });
     let alive = owner.filter(|owner| owner.is_alive());
-    if let Some(pid) = alive.and_then(|owner| i32::try_from(owner.pid).ok()).and_then(Pid::from_raw) {
-        kill_process(pid, Signal::TERM).map_err(|e| Error::io("stopping the run", e))?;
-    }
-    let asked = Instant::now();
-    while step_log::is_running(&files.state()) {
-        if asked.elapsed() > GRACE {
-            return Err(
-                Error::new(Code::Timeout, "the run did not stop in time").with("pid", owner.map(|owner| owner.pid))
-            );
-        }
-        signals::check()?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    let Some(pid) = alive.and_then(|owner| Pid::from_raw(i32::try_from(owner.pid).ok()?)) else { return Ok(()) };
+    kill_process(pid, Signal::TERM).map_err(|e| Error::io("stopping the run", e))
 }

@@ -123,17 +123,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Replays a recording. A text must be the prompt of the recording.
 fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<()> {
-    let path = Path::new(recording);
-    let steps = if path.is_file() {
-        step_log::brought(path, &context.home)?
-    } else {
-        let kept = RunFiles::find(recording, context)?.recording();
-        if !kept.exists() {
+    let mut path = PathBuf::from(recording);
+    if !path.is_file() {
+        path = RunFiles::find(recording, context)?.recording();
+        if !path.exists() {
             return Err(Error::not_found(format!("the run `{recording}` was not recorded"))
                 .hint("a run that is started with --record can be replayed"));
         }
-        step_log::recorded(&kept, &context.home)?
-    };
+    }
+    let steps = step_log::recorded(&path, &context.home)?;
     let Some(Step::Plan(plan, _)) = steps.first().cloned() else {
         return Err(Error::validation("not the recording of a run").with("recording", recording));
     };

@@ -165,38 +165,24 @@ impl Args {
     }
 }
 
-/// The members of an entry that are read.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Data {
-    /// The sequence number of the intent of a command.
-    intent: Option<u64>,
-    name: String,
-    /// The id of a call.
-    id: Option<String>,
-    /// The call that a command belongs to.
-    call: Option<String>,
-}
-
 /// The effects of a run, or of one of its calls, whose changes are not known.
 fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect>> {
     let mut lines = read::lines(&files.ledger)?;
     let (mut effects, mut served, mut running) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let text = |value: &Value| value.as_str().map(str::to_owned);
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
+        let data: Value = data_of(&line);
         if line.is_event("run_start") {
-            let tools = whole(&files.ledger, &data_of::<Value>(&line)["tools"])?;
+            let tools = whole(&files.ledger, &data["tools"])?;
             served = tools.as_array().cloned().unwrap_or_default();
             served.retain(|tool| tool["kind"] == "mcp" && tool["read_only"] != true);
-        } else if line.is_event("tool_call") {
-            let Data { name, id, .. } = data_of(&line);
-            let is_served = served.iter().any(|tool| tool["name"] == *name);
-            effects.extend(is_served.then_some(Effect { call: id, command: name }));
+        } else if line.is_event("tool_call") && served.iter().any(|tool| tool["name"] == data["name"]) {
+            effects.push(Effect { call: text(&data["id"]), command: text(&data["name"]).unwrap_or_default() });
         } else if line.is_event("exec.intent") {
-            let call = data_of::<Data>(&line).call;
-            running.insert(line.seq(), Effect { call, command: command(&data_of(&line)) });
+            running.insert(line.seq(), Effect { call: text(&data["call"]), command: command(&data) });
         } else if line.is_event("exec.result") {
-            data_of::<Data>(&line).intent.and_then(|intent| running.remove(&intent));
+            data["intent"].as_u64().and_then(|intent| running.remove(&intent));
         }
     }
     // These commands were killed with their cp-exec.
