@@ -202,10 +202,11 @@ impl Engine {
     fn needs_input(&mut self, pending: &Pending, tool: &Tool, error: &Error, context: &Context) -> Result<Error> {
         let approval = self.asked(&pending.call, tool, MCP_INPUT, error.message().to_owned(), context)?;
         self.wait_for(pending.at, &approval)?;
+        let hint = "answer the server in its own way, then --approve repeats the call";
+        let (message, approve) = (error.message().to_owned(), format!(" --approve {}", pending.call.id));
         Ok(self
-            .human("answer_mcp_input", error.message().to_owned(), &pending.call)
-            .with("questions", error.details().remove("questions").unwrap_or_default())
-            .hint("answer the server in its own way, then --approve repeats the call"))
+            .human("answer_mcp_input", message, &pending.call, &approve, hint)
+            .with("questions", error.details().remove("questions").unwrap_or_default()))
     }
 
     /// Records a result as the model reads it: with the path of a link, a warning about a repeated failure, and without

@@ -135,18 +135,21 @@ impl Engine {
         let Shown { rule, why, .. } = &approval.shown;
         let action = if rule == UNFINISHED { "resolve_unfinished_call" } else { "approve_tool_call" };
         let message = format!("{}, call {}: {}: {why}", self.run.plan.run, call.id, approval.subject());
-        let (details, home) = (error.details(), &context.home);
-        let mut paused = self.human(action, message, call);
-        let approve = approval::approve_line(home, &approval.id);
-        paused = match (approval.level, rule == UNFINISHED) {
-            (Level::Owner, _) => paused
-                .with("resume", self.run.resume_line(""))
-                .with("approve", approve.clone())
-                .hint(format!("only the owner of the policy can approve it: `{approve}` at a terminal, then resume")),
-            (Level::Agent, true) => {
-                paused.hint("check whether it had its effect: --approve runs it again, --deny continues without it")
+        let (details, approve) = (error.details(), approval::approve_line(&context.home, &approval.id));
+        let paused = match (approval.level, rule == UNFINISHED) {
+            (Level::Owner, _) => {
+                let hint =
+                    format!("only the owner of the policy can approve it: `{approve}` at a terminal, then resume");
+                self.human(action, message, call, "", &hint).with("approve", approve)
             }
-            (Level::Agent, false) => paused.hint("--approve runs it, --deny refuses it and tells the model so"),
+            (Level::Agent, is_unfinished) => {
+                let hint = if is_unfinished {
+                    "check whether it had its effect: --approve runs it again, --deny continues without it"
+                } else {
+                    "--approve runs it, --deny refuses it and tells the model so"
+                };
+                self.human(action, message, call, &format!(" --approve {}", call.id), hint)
+            }
         };
         let known = ["id", "approver"].into_iter().filter_map(|name| Some((name, details.get(name)?.clone())));
         known
@@ -155,14 +158,17 @@ impl Engine {
             .with("_untrusted", json!(["/call", "/approval/shown"]))
     }
 
-    pub(super) fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
+    /// The error of a call about which a person decides; `yes` are the words that continue with it.
+    pub(super) fn human(&self, action: &str, message: String, call: &ToolCall, yes: &str, hint: &str) -> Error {
         let id = &call.id;
         let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
+        let [yes, no] = [yes, &format!(" --deny {id} --message no")].map(|words| self.run.resume_line(words));
         Error::new(Code::HumanRequired, message)
             .with("action", action)
             .with("call", json!({"id": id, "name": call.name, "input": input}))
             .with("_untrusted", json!(["/call"]))
-            .with("resume", self.run.resume_line(&format!(" --approve {id}")))
-            .with("otherwise", self.run.resume_line(&format!(" --deny {id} --message no")))
+            .with("resume", yes.as_str())
+            .with("otherwise", no.as_str())
+            .hint(format!("{hint}\n  yes: {yes}\n  no:  {no}"))
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&
             steps += 1;
             after || steps > 1
         } else if line.is_event("tool_call") {
-            !data_of::<About>(line).id.is_some_and(|id| is_started(&id))
+            !data_of::<Value>(line)["id"].as_str().is_some_and(&is_started)
         } else {
             after |= line.member("event").is_some_and(|event| event.starts_with(b"\"exec."));
             false
@@ -129,13 +129,6 @@ impl Stream {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct About {
-    id: Option<String>,
-    call: Option<String>,
-}
-
 impl Ended {
     /// The text for the model.
     pub(crate) fn text(&self, ledger: &Path) -> String {
@@ -160,8 +153,8 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
         if is_answer(line) {
             return Some(Found::NotBegun);
         }
-        let about: About = data_of(line);
-        let is_about = about.call.as_deref() == Some(call);
+        let about: Value = data_of(line);
+        let is_about = about["call"] == call;
         if is_about && line.is_event("exec.result") {
             let ended = serde_json::from_slice::<Ended>(line.member("data").unwrap_or_default()).ok();
             let whole = ended.filter(|end| end.cut.is_none() && (end.return_code.is_some() || end.signal.is_some()));
@@ -170,7 +163,7 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
             return Some(whole.map_or(Found::Unknown, |ended| Found::Ended(Box::new(ended), receipt())));
         }
         let began = ["exec.intent", "approval.spent"].iter().any(|event| line.is_event(event));
-        if is_about && began || line.is_event("tool_call") && about.id.as_deref() == Some(call) {
+        if is_about && began || line.is_event("tool_call") && about["id"] == call {
             return Some(Found::Unknown);
         }
         (is_about && line.is_event("approval.asked")).then_some(Found::NotBegun)
@@ -186,32 +179,23 @@ fn is_answer(line: &Line<'_>) -> bool {
 /// The programs that the newest command line of a call started, in order, without programs that were refused or wait
 /// for approval.
 pub(crate) fn started_programs(ledger: &Path, call: &str) -> Result<Vec<String>> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Step {
-        call: Option<String>,
-        id: Option<String>,
-        intent: Option<u64>,
-        by: String,
-        argv_as_asked: Vec<String>,
-        decision: String,
-        approval: Option<String>,
-    }
     let (mut intent, mut spent, mut programs) = (None, HashSet::new(), Vec::new());
     newest(ledger, |line| {
         if is_answer(line) || intent == Some(line.seq()) {
             return Some(());
         }
-        let step: Step = data_of(line);
-        if line.is_event("exec.result") && intent.is_none() && step.call.as_deref() == Some(call) {
-            intent = step.intent;
+        let step: Value = data_of(line);
+        let is_of_line = || intent.is_some() && step["intent"].as_u64() == intent && step["by"] == "line";
+        if line.is_event("exec.result") && intent.is_none() && step["call"] == call {
+            intent = step["intent"].as_u64();
         } else if line.is_event("approval.spent") {
-            spent.extend(step.id);
-        } else if line.is_event("exec.step") && step.intent.is_some() && step.intent == intent && step.by == "line" {
-            let is_approved = step.approval.is_some_and(|id| spent.contains(&id));
-            if step.decision == "allow" || is_approved {
-                programs.push(step.argv_as_asked.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
-            }
+            spent.insert(step["id"].clone());
+        } else if line.is_event("exec.step")
+            && is_of_line()
+            && (step["decision"] == "allow" || spent.contains(&step["approval"]))
+        {
+            let words = step["argv_as_asked"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            programs.push(words.map(quoted).collect::<Vec<_>>().join(" "));
         }
         None
     })?;

@@ -166,16 +166,10 @@ impl Run {
     /// Adds the command that resumes this run to an error.
     pub(crate) fn resumable(&self, error: Error) -> Error {
         let error = error.with("run_id", self.plan.run.as_str());
-        let (code, details) = (error.code(), error.details());
-        let line = |name: &str| details.get(name).and_then(|line| line.as_str());
-        match (line("resume").filter(|line| line.starts_with("cp-toolloop ")), line("otherwise")) {
-            (Some(yes), Some(no)) if code == Code::HumanRequired => {
-                let hint = error.hint_text().unwrap_or("a person has to answer");
-                let hint = format!("{hint}\n  yes: {yes}\n  no:  {no}");
-                return error.hint(hint);
-            }
-            (Some(_), _) => return error,
-            (None, _) => {}
+        let details = error.details();
+        let resume = details.get("resume").and_then(serde_json::Value::as_str);
+        if resume.is_some_and(|line| line.starts_with("cp-toolloop ")) {
+            return error;
         }
         // A resume may raise a shared budget for all its users.
         let amount = |name: &str| details.get(name).and_then(serde_json::Value::as_f64);

@@ -66,13 +66,14 @@ impl Catalogue {
         let name = description::offered_name(own, others);
         let is_taken = builtin::NAMES.contains(&name.as_str()) || self.has(&name);
         let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
-        let is_allowed = self.allowed.allows(&name) || self.allowed.allows(own);
-        // `--allow` with the prefix means this tool even if its own name is free.
-        let is_meant = !is_allowed && self.allowed.allows(&prefixed);
-        let name = if is_meant || is_taken { prefixed } else { name };
-        if !is_meant && !(is_allowed && (!is_taken || self.allowed.allows(&name))) {
+        let name = if !is_taken && (self.allowed.allows(&name) || self.allowed.allows(own)) {
+            name
+        } else if self.allowed.allows(&prefixed) {
+            // `--allow` with the prefix means this tool even if its own name is free.
+            prefixed
+        } else {
             return;
-        }
+        };
         match description::of_offer(name.clone(), offer) {
             Ok((tool, unchecked)) => {
                 self.add_allowed(tool);

@@ -105,7 +105,7 @@ fn candidate(file: &Path, named: bool, found: &mut Catalogue) -> Option<Candidat
     if !is_allowed(file, &found.allowed) {
         return None;
     }
-    let (why, is_tool) = match examined(file) {
+    let (why, is_tool) = match examined(file, None) {
         Ok(Some(candidate)) => return Some(candidate),
         Ok(None) => (NO_DESCRIPTION.to_owned(), named),
         Err(e) => (e.message().to_owned(), true),
@@ -114,16 +114,18 @@ fn candidate(file: &Path, named: bool, found: &mut Catalogue) -> Option<Candidat
     None
 }
 
-/// A file with its hash and its sidecar; `None` if it has neither `--describe` nor a sidecar.
-fn examined(file: &Path) -> Result<Option<Candidate>> {
+/// A file with its hash and its description, else its sidecar; `None` if it has neither that nor `--describe`.
+fn examined(file: &Path, described: Option<String>) -> Result<Option<Candidate>> {
     // The link is resolved once, so that the same file is described, hashed and run.
     let path = file.canonicalize()?;
     let bytes = read_small(&path)?;
-    let described = sidecar_of(file).transpose()?;
+    let described = described.map_or_else(|| sidecar_of(file).transpose(), |described| Ok(Some(described)))?;
     if described.is_none() && memmem::find(&bytes, MARK).is_none() {
         return Ok(None);
     }
-    Ok(Some(Candidate { file: executable(file, path, &bytes), described }))
+    let link = (file.file_name() != path.file_name()).then(|| file.to_owned());
+    let sha256 = Hash::of(&bytes).to_string();
+    Ok(Some(Candidate { file: Executable { path, link, sha256 }, described }))
 }
 
 /// True if the name of the file, with or without its extension, is allowed.
@@ -152,24 +154,14 @@ fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
             continue;
         }
         let places = [beside.join("bin").join(&name), beside.join(&name)];
-        let there = places.iter().find(|path| is_executable(path));
-        let Some((file, path)) = there.and_then(|file| Some((file, file.canonicalize().ok()?))) else {
-            found.leave_out(name, "the catalogue's executable is missing");
-            continue;
-        };
-        let bytes = read_small(&path)?;
-        let described = Some(described.get().to_owned());
-        candidates.push(Candidate { file: executable(file, path, &bytes), described });
+        match places.iter().find(|path| is_executable(path)) {
+            Some(file) => candidates.extend(examined(file, Some(described.get().to_owned()))?),
+            None => found.leave_out(name, "the catalogue's executable is missing"),
+        }
     }
     // The executables may use other files of that directory.
     found.add_directory(beside);
     Ok(candidates)
-}
-
-/// The executable that was found as `file`, with its path without links, and its bytes.
-fn executable(file: &Path, path: PathBuf, bytes: &[u8]) -> Executable {
-    let link = (file.file_name() != path.file_name()).then(|| file.to_owned());
-    Executable { path, link, sha256: Hash::of(bytes).to_string() }
 }
 
 /// The sidecar of a file: `NAME.json`, with or without the extension of the file.
