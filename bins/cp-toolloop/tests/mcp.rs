@@ -123,34 +123,6 @@ fn ledger_has_server_before_its_first_call() {
 }
 
 #[test]
-fn server_instructions_reach_model_as_quotation() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let server = format!("s={}", server(&place, &json!([tool("look", &json!({}))]), "    return 1"));
-    let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "m", "role": "assistant", "content": "done",
-        "tool_calls": [], "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}});
-    place.root.executable(
-        "model",
-        format!(
-            "#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >>prompts\nprintf '%s\\n' '{message}'\ncat >/dev/null\n"
-        ),
-    );
-    let model = place.root.join("model").display().to_string();
-    let system = |more: &[&str]| {
-        let ran = place.run(&[&["--llm", model.as_str(), "--mcp", &server, "-s", "Be brief."], more, &["x"]].concat());
-        assert_eq!(ran.status, 0, "{ran:?}");
-        let asked: Value = serde_json::from_str(place.written("prompts").lines().last().unwrap()).unwrap();
-        asked["data"]["system"].as_str().unwrap().to_owned()
-    };
-    let said = system(&[]);
-    assert!(
-        said.starts_with("Be brief.\n\nThe MCP server s describes") && said.ends_with("> Look first.\n> Then leap."),
-        "{said}"
-    );
-    assert_eq!(system(&["--allow", "system"]), "Be brief.", "a server without a tool that may be called says nothing");
-}
-
-#[test]
 fn server_that_does_not_start_fails_run_with_reason() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();

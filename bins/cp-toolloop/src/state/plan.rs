@@ -142,18 +142,14 @@ impl Limits {
 }
 
 /// Parses a limit.
-fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number > 0.0 && number <= 1e9 {
-        Ok(number)
-    } else {
-        Err("must be more than 0 and at most 1000000000".to_owned())
-    }
+fn positive(text: &str) -> Result<f64, &'static str> {
+    let number = text.parse().ok().filter(|number| *number > 0.0 && *number <= 1e9);
+    number.ok_or("must be a number of more than 0 and at most 1000000000")
 }
 
 /// Parses a limit of time.
-fn positive_seconds(text: &str) -> Result<f64, String> {
-    seconds(text).map_err(str::to_owned).and_then(|seconds| positive(&seconds.to_string()))
+fn positive_seconds(text: &str) -> Result<f64, &'static str> {
+    seconds(text).and_then(|seconds| if seconds > 0.0 { Ok(seconds) } else { Err("must be more than 0") })
 }
 
 /// A new run's id: `RUN-`, the date, 8 hex digits.

@@ -19,8 +19,6 @@ pub(crate) struct Catalogue {
     pub(crate) broken: Vec<Broken>,
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
-    /// The instructions of the servers, by server name.
-    pub(crate) instructions: Vec<(String, String)>,
     /// Warnings about tools that are offered.
     pub(crate) notices: Vec<String>,
 }
@@ -50,13 +48,10 @@ impl Catalogue {
                 let approval = approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
                 self.leave_out(format!("{}: {name}", server.name), format!("{why}{}", approval.unwrap_or_default()));
             }
-            let before = self.tools.len();
             let its: Vec<&Offer> = tools.iter().filter(|tool| tool.server == server.name).collect();
             for offer in &its {
                 self.add_offer(offer, &its);
             }
-            let instructions = server.instructions.filter(|_| self.tools.len() > before);
-            self.instructions.extend(instructions.map(|text| (server.name, text)));
         }
         Ok(())
     }

@@ -28,7 +28,6 @@ use crate::state::step::Step;
 use crate::state::step_log;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
-use crate::tools::description;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -276,11 +275,7 @@ impl Ready {
             started: clock::now(),
             base,
             root,
-            prompt: Prompt {
-                tools: catalogue.tools.iter().map(Tool::spec).collect(),
-                system: description::with_instructions(prompt.system, &catalogue.instructions),
-                ..prompt
-            },
+            prompt: Prompt { tools: catalogue.tools.iter().map(Tool::spec).collect(), ..prompt },
             tools: catalogue.tools.clone(),
             directories: catalogue.directories.clone(),
             mcp: args.tools.mcp.clone(),
