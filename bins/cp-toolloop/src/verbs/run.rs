@@ -22,12 +22,11 @@ use crate::engine::Engine;
 use crate::engine::print::{Event, play};
 use crate::parts::part::Part;
 use crate::parts::{Approver, Parts};
-use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, name_of};
+use crate::state::plan::{self, Limits, Plan, RunFiles, name_of};
 use crate::state::run::Run;
 use crate::state::step::Step;
 use crate::state::step_log;
 use crate::state::tally::Total;
-use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -158,20 +157,12 @@ struct Runs<'a> {
     args: &'a Args,
     system: Option<String>,
     /// Created with the first prompt, because an empty input starts nothing.
-    ready: Option<Ready>,
+    ready: Option<(Plan, Option<Part>)>,
     /// The earlier output.
     earlier: Option<EarlierRun>,
     /// The parallel runs.
     rows: Option<Rows>,
     total: Total,
-}
-
-/// The settings that all runs of a command share.
-struct Ready {
-    catalogue: Catalogue,
-    /// The servers that have listed their tools, for the first run.
-    servers: Option<Part>,
-    model: ModelCommand,
 }
 
 impl Filter for Runs<'_> {
@@ -190,16 +181,18 @@ impl Filter for Runs<'_> {
             prompt.system = Some(system.clone());
         }
         context.out.streaming()?;
-        let ready = match &mut self.ready {
+        let (common, servers) = match &mut self.ready {
             Some(ready) => ready,
-            none => none.insert(Ready::of(self.args, context).map_err(Error::fatal)?),
+            none => none.insert(prepare(self.args, context).map_err(Error::fatal)?),
         };
         if let Some(name) = &self.args.name {
             RunFiles::check_free(name, context)?;
         }
         let place = context.out.place;
-        let mut plan = ready.plan(self.args, prompt, context)?;
-        let servers = ready.servers.take();
+        prompt.tools = common.tools.iter().map(Tool::spec).collect();
+        let mut plan = Plan { run: plan::new_id()?, started: clock::now(), prompt, ..common.clone() };
+        // The first run uses them.
+        let servers = servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
         let files = RunFiles::of(&plan.run, context);
         // The recording is kept until the answer has been printed.
@@ -248,45 +241,38 @@ impl Runs<'_> {
     }
 }
 
-impl Ready {
-    fn of(args: &Args, context: &Context) -> Result<Self> {
-        let model = args.model.command(context)?;
-        if args.budget_file.is_some() && model.asking().is_none_or(|program| name_of(program) != "cp-llm") {
-            return Err(
-                Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
-            );
-        }
-        let limit = args.limits.deadline.map(Duration::from_secs_f64);
-        let (catalogue, servers) = args.tools.resolve(limit, context)?;
-        catalogue.check_allowed()?;
-        catalogue.report(context);
-        Ok(Self { catalogue, servers: Some(servers), model })
+/// The plan of the runs of a command, without an id, a start and a prompt, and the servers that have listed their tools.
+fn prepare(args: &Args, context: &Context) -> Result<(Plan, Option<Part>)> {
+    let model = args.model.command(context)?;
+    if args.budget_file.is_some() && model.asking().is_none_or(|program| name_of(program) != "cp-llm") {
+        return Err(Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend"));
     }
-
-    fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
-        let catalogue = &self.catalogue;
-        let (base, root) = (context.base()?, context.root()?);
-        // The state of a run is JSON.
-        require_text("--base", [&*base])?;
-        require_text("--root", root.as_deref())?;
-        Ok(Plan {
-            run: plan::new_id()?,
-            name: args.name.clone(),
-            started: clock::now(),
-            base,
-            root,
-            prompt: Prompt { tools: catalogue.tools.iter().map(Tool::spec).collect(), ..prompt },
-            tools: catalogue.tools.clone(),
-            directories: catalogue.directories.clone(),
-            mcp: args.tools.mcp.clone(),
-            model: self.model.clone(),
-            limits: args.limits.or(Limits::DEFAULT),
-            approver: args.approver.clone(),
-            read_only: args.tools.read_only,
-            record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
-            budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
-        })
-    }
+    let limit = args.limits.deadline.map(Duration::from_secs_f64);
+    let (catalogue, servers) = args.tools.resolve(limit, context)?;
+    catalogue.check_allowed()?;
+    catalogue.report(context);
+    let (base, root) = (context.base()?, context.root()?);
+    // The state of a run is JSON.
+    require_text("--base", [&*base])?;
+    require_text("--root", root.as_deref())?;
+    let plan = Plan {
+        run: String::new(),
+        name: args.name.clone(),
+        started: String::new(),
+        base,
+        root,
+        prompt: Prompt::default(),
+        tools: catalogue.tools,
+        directories: catalogue.directories,
+        mcp: args.tools.mcp.clone(),
+        model,
+        limits: args.limits.or(Limits::DEFAULT),
+        approver: args.approver.clone(),
+        read_only: args.tools.read_only,
+        record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
+        budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
+    };
+    Ok((plan, Some(servers)))
 }
 
 fn name(text: &str) -> std::result::Result<String, String> {
