@@ -206,29 +206,17 @@ pub(crate) fn count(file: &Path) -> Result<u64> {
 
 /// The newest entry: its number and when it was stored.
 pub(crate) fn tip(file: &Path) -> Result<Option<(u64, String)>> {
-    let mut lines = read::backward(file)?;
-    while let Some(raw) = lines.next()? {
-        if let Some(line) = raw.stored() {
-            return Ok(Some((line.seq(), line.ts().to_owned())));
-        }
-    }
-    Ok(None)
+    read::newest(file, |line| Some((line.seq(), line.ts().to_owned())))
 }
 
 /// The number and hash of the entry that ended the session, if it has ended. Entries that may follow an end are
 /// skipped.
 pub(crate) fn ended(file: &Path) -> Result<Option<(u64, Hash)>> {
-    let mut lines = read::backward(file)?;
-    while let Some(raw) = lines.next()? {
-        let Some(line) = raw.stored() else { continue };
-        if line.is_event(END) {
-            return Ok(Some((line.seq(), line.hash())));
-        }
-        if [MESSAGE, START, CLEAR, RESUMED].iter().any(|event| line.is_event(event)) {
-            break;
-        }
-    }
-    Ok(None)
+    let ended = read::newest(file, |line| {
+        let is_open = [MESSAGE, START, CLEAR, RESUMED].iter().any(|event| line.is_event(event));
+        if line.is_event(END) { Some(Some((line.seq(), line.hash()))) } else { is_open.then_some(None) }
+    })?;
+    Ok(ended.flatten())
 }
 
 /// Refuses a session that has ended.

@@ -26,7 +26,7 @@ pub mod read {
     pub mod source;
     pub mod tail;
 
-    pub use self::backward::{Backward, backward};
+    pub use self::backward::{Backward, backward, newest};
     pub use self::forward::{End, Lines, Raw, lines, open, read_at};
 }
 pub mod usage;

@@ -8,22 +8,11 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::leaves::origin_of;
-use cp_ledger::read;
+use cp_ledger::read::{self, newest};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::state::plan::RunFiles;
-
-/// The first value that `find` has for an entry, from the newest entry back.
-pub(crate) fn newest<T>(ledger: &Path, mut find: impl FnMut(&Line<'_>) -> Option<T>) -> Result<Option<T>> {
-    let mut lines = read::backward(ledger)?;
-    while let Some(raw) = lines.next()? {
-        if let Some(found) = raw.stored().and_then(|line| find(&line)) {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
-}
 
 /// True if the ledger has such an event after the entry `known`.
 pub(crate) fn has_since(ledger: &Path, known: u64, event: &str) -> Result<bool> {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::read::newest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state::conversation::Conversation;
-use crate::state::ledger::{data_of, newest, start_of};
+use crate::state::ledger::{data_of, start_of};
 use crate::state::plan::RunFiles;
 use crate::state::step_log;
 use crate::state::tally::Tally;

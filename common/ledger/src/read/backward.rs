@@ -6,13 +6,24 @@ use std::path::{Path, PathBuf};
 use cp_common::{Code, Error, Result};
 
 use super::forward::{BLOCK, End, Raw, open, read_at};
-use crate::format::line::HARD_LIMIT;
+use crate::format::line::{HARD_LIMIT, Line};
 
 /// Reads the lines of a file from the last to the first.
 pub fn backward(path: &Path) -> Result<Backward> {
     let file = open(path)?;
     let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
     Ok(Backward::new(file, path, size))
+}
+
+/// Returns the first value that `find` has for an entry, from the newest entry back.
+pub fn newest<T>(path: &Path, mut find: impl FnMut(&Line<'_>) -> Option<T>) -> Result<Option<T>> {
+    let mut lines = backward(path)?;
+    while let Some(raw) = lines.next()? {
+        if let Some(found) = raw.stored().and_then(|line| find(&line)) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// The backward reader; see [`backward`].
