@@ -1,22 +1,30 @@
 //! Landlock rules: the files that the command may read, write and execute. TCP, signals and abstract sockets to
 //! processes outside are denied.
 
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
 use super::plan::{Layer, Network, OWN_FILES, Operation, Plan, Profile, TMP};
-use super::report::{Failure, Landlock};
+use super::report::{At, Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
 const NEWEST: ABI = ABI::V6;
+
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+const RUN: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+
+/// Every right but that to execute.
+fn write() -> BitFlags<AccessFs> {
+    AccessFs::from_all(NEWEST) & !AccessFs::Execute
+}
 
 /// Restricts this thread, and returns the level of enforcement. A layer is missing if the kernel refuses. `tmp` is the directory for temporary files. `private`:
 /// the run has its own mount view, and with it its own `/tmp` and `/dev/shm`.
@@ -50,74 +58,59 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Fai
         ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
     }
     let mut rules = ruleset.create()?;
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let run = read | AccessFs::Execute;
-    let write = AccessFs::from_all(NEWEST) & !AccessFs::Execute;
-    // Programs and libraries lie in the same trees, so one rule covers both.
-    let rights = if plan.profile == Profile::Strict { read } else { run };
-    for path in pieces::trees(plan.profile) {
-        rules = allow(rules, Path::new(path), rights)?;
-    }
-    // A private view contains only declared paths in the directories of settings, and a rule for a directory covers its
-    // mounts.
-    let settings = if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() };
-    for path in settings {
-        rules = allow(rules, &path, read)?;
-    }
-    // The kernel opens the dynamic loader of a program with the right to execute it.
-    for path in pieces::LOADERS {
-        rules = allow(rules, Path::new(path), AccessFs::ReadFile | AccessFs::Execute)?;
-    }
-    // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
-    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    for name in ["null", "zero", "full", "random", "urandom"] {
-        rules = allow(rules, &Path::new("/dev").join(name), device)?;
-    }
-    if private {
-        rules = allow(rules, Path::new("/dev/tty"), device)?;
-        rules = allow(rules, Path::new("/dev/pts"), device)?;
-        rules = allow(rules, Path::new(MESSAGE_QUEUES), write)?;
-        rules = allow(rules, Path::new(OWN_FILES), read)?;
-        // The mounts of the view leave only the files of processes writable, and the kernel decides about these.
-        rules = allow(rules, Path::new("/proc"), read | AccessFs::WriteFile | AccessFs::Truncate)?;
-        // The view contains nothing undeclared, so all of it can be listed.
-        rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
-    }
+    let mut allow = |file: OwnedFd, rights: BitFlags<AccessFs>| -> Result<(), Failure> {
+        // A file gets only the rights that apply to files, because otherwise the kernel would report the ruleset as
+        // partially enforced.
+        let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&file).at("landlock")?.st_mode).is_dir();
+        let rights = if is_directory { rights } else { rights & AccessFs::from_file(NEWEST) };
+        (&mut rules).add_rule(PathBeneath::new(file, rights))?;
+        Ok(())
+    };
     for place in &plan.view.places {
         let rights = match place.operation {
-            Operation::Read => read,
-            Operation::Write => write,
-            Operation::Execute if plan.profile == Profile::Build => run,
+            Operation::Read => READ,
+            Operation::Write => write(),
+            Operation::Execute if plan.profile == Profile::Build => RUN,
             _ => continue,
         };
         if let Some((file, _)) = pieces::open_known(&place.path, place.node)? {
-            rules = allow_file(rules, file, rights)?;
+            allow(file, rights)?;
         }
     }
-    for path in std::iter::once(tmp).chain([TMP, "/dev/shm"].map(Path::new).into_iter().filter(|_| private)) {
-        let runs = plan.profile == Profile::Build && path == plan.tmpdir();
-        let rights = if runs { write | AccessFs::Execute } else { write };
-        rules = allow(rules, path, rights)?;
-    }
-    for path in std::iter::once(&plan.exe.path).chain(&plan.programs) {
-        rules = allow(rules, path, AccessFs::ReadFile | AccessFs::Execute)?;
+    for (path, rights) in others(plan, tmp, private) {
+        // Paths of the system may lead through links, and need not exist.
+        if let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            allow(file, rights)?;
+        }
     }
     Ok(rules)
 }
 
-/// Adds a rule for an existing path. A file gets only the rights that apply to files, because otherwise the kernel
-/// would report the ruleset as partially enforced.
-fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
-    let Ok(file) = PathFd::new(path) else { return Ok(rules) };
-    allow_file(rules, file, access)
-}
-
-fn allow_file(
-    rules: RulesetCreated,
-    file: impl AsFd,
-    access: BitFlags<AccessFs>,
-) -> Result<RulesetCreated, RulesetError> {
-    let directory = rustix::fs::fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
-    let access = if directory { access } else { access & AccessFs::from_file(NEWEST) };
-    rules.add_rule(PathBeneath::new(file, access))
+/// The paths beside those of the view, and the rights to them.
+fn others(plan: &Plan, tmp: &Path, private: bool) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+    // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    // A private view contains only declared paths in the directories of settings, and a rule for a directory covers its
+    // mounts.
+    let settings = if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() };
+    let mut all: Vec<(PathBuf, BitFlags<AccessFs>)> = settings.into_iter().map(|path| (path, READ)).collect();
+    let mut add = |paths: &[&str], rights| all.extend(paths.iter().map(|path| (path.into(), rights)));
+    // Programs and libraries lie in the same trees, so one rule covers both.
+    add(pieces::trees(plan.profile), if plan.profile == Profile::Strict { READ } else { RUN });
+    // The kernel opens the dynamic loader of a program with the right to execute it.
+    add(&pieces::LOADERS, RUN);
+    add(&["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"], device);
+    if private {
+        add(&["/dev/tty", "/dev/pts"], device);
+        add(&[MESSAGE_QUEUES, TMP, "/dev/shm"], write());
+        add(&[OWN_FILES], READ);
+        // The mounts of the view leave only the files of processes writable, and the kernel decides about these.
+        add(&["/proc"], READ | AccessFs::WriteFile | AccessFs::Truncate);
+        // The view contains nothing undeclared, so all of it can be listed.
+        add(&["/"], AccessFs::ReadDir.into());
+    }
+    let runs = plan.profile == Profile::Build && tmp == plan.tmpdir();
+    all.push((tmp.to_owned(), if runs { write() | AccessFs::Execute } else { write() }));
+    all.extend([&plan.exe.path].into_iter().chain(&plan.programs).map(|path| (path.clone(), RUN)));
+    all
 }
