@@ -16,7 +16,6 @@ use crate::nofollow::follow;
 #[derive(Deserialize)]
 struct Table {
     packages: Vec<String>,
-    repository: Vec<String>,
     reader: Vec<Reader>,
 }
 
@@ -38,7 +37,6 @@ pub(crate) const REPOSITORY: &str = ".git";
 /// The table, with its names by their components.
 struct Names {
     packages: Vec<String>,
-    repository: Vec<String>,
     /// The components of each name, and if it counts in packages.
     all: Vec<(Vec<String>, bool)>,
     /// The names that begin with a component, and with a pattern, which is under the empty text.
@@ -46,8 +44,8 @@ struct Names {
 }
 
 static NAMES: LazyLock<Names> = LazyLock::new(|| {
-    let Table { packages, repository, reader } = crate::data::parsed(include_str!("names.toml"));
-    let mut names = Names { packages, repository, all: Vec::new(), beginning: HashMap::new() };
+    let Table { packages, reader } = crate::data::parsed(include_str!("names.toml"));
+    let mut names = Names { packages, all: Vec::new(), beginning: HashMap::new() };
     for (name, in_packages) in reader.iter().flat_map(|one| one.names.iter().map(|name| (name, one.in_packages))) {
         let components: Vec<String> = name.split('/').map(str::to_owned).collect();
         let first = if components[0].contains('*') { String::new() } else { components[0].clone() };
@@ -154,14 +152,8 @@ pub(crate) struct Guarded {
     pub links: Vec<PathBuf>,
     /// Directories named `.git`.
     pub repositories: Vec<PathBuf>,
-}
-
-impl Guarded {
-    /// All paths. A repository is listed by its dangerous parts.
-    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
-        let inside = self.repositories.iter().flat_map(|repository| parts_of_repository(repository));
-        self.paths.iter().cloned().chain(inside).collect()
-    }
+    /// Directories that git takes for repositories because of their entries.
+    pub bare: Vec<PathBuf>,
 }
 
 /// Collects guarded paths during a walk.
@@ -228,14 +220,9 @@ impl<'a> Guards<'a> {
         }
     }
 
-    /// Records a bare repository.
-    pub(crate) fn record_bare_repository(&mut self, directory: &Path) {
-        self.found.paths.extend(parts_of_repository(directory));
-    }
-
     pub(crate) fn finish(mut self) -> Guarded {
-        let Guarded { paths, links, repositories } = &mut self.found;
-        for found in [paths, links, repositories] {
+        let Guarded { paths, links, repositories, bare } = &mut self.found;
+        for found in [paths, links, repositories, bare] {
             found.sort();
             found.dedup();
         }
@@ -250,12 +237,6 @@ pub(crate) fn may_matter(below: Option<&MatchState>, name: &[u8], kind: FileType
 
 fn is_device(kind: FileType) -> bool {
     matches!(kind, FileType::BlockDevice | FileType::CharacterDevice)
-}
-
-/// The parts of a repository that name programs or redirect git.
-fn parts_of_repository(repository: &Path) -> impl Iterator<Item = PathBuf> {
-    let parts = NAMES.repository.iter().map(|part| repository.join(part));
-    parts.filter(|path| fs::symlink_metadata(path).is_ok())
 }
 
 #[cfg(test)]

@@ -25,14 +25,16 @@ pub(crate) fn is_bare(directory: &Path) -> bool {
         && ESSENTIAL.iter().all(|part| directory.join(part).symlink_metadata().is_ok())
 }
 
-/// True if this part of a repository can be harmless: its settings, and the directory of programs that git starts.
-pub(crate) fn may_be_harmless(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == "config" || name == "hooks")
+/// The parts of a bare repository that name programs or redirect git.
+pub(crate) fn parts_of_bare(repository: &Path) -> impl Iterator<Item = PathBuf> {
+    let names = GIT.parts.keys().map(String::as_str).chain(["modules", "worktrees"]);
+    names.map(|name| repository.join(name)).filter(|path| path.symlink_metadata().is_ok())
 }
 
-/// True if a path in a repository is git's own, even if other files lie beside it.
-pub(crate) fn is_of_git(repository: &Path, path: &Path) -> bool {
-    ESSENTIAL.iter().any(|part| path.starts_with(repository.join(part)))
+/// True if a path in a bare repository is git's own. Beside it there may be files that have nothing to do with it.
+pub(crate) fn is_of_bare(repository: &Path, path: &Path) -> bool {
+    let essential = ESSENTIAL.iter().map(|part| repository.join(part));
+    essential.chain(parts_of_bare(repository)).any(|part| path.starts_with(part))
 }
 
 /// The parts of a repository that must not stay. `trees`: the repository may have been cloned from there.

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::binds::{Repository, find};
 pub(crate) use self::data::GIT;
 pub(crate) use self::history::{Recovery, Snapshot};
-pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
+pub(crate) use self::made::{inspect, is_bare, is_of_bare, parts_of_bare};
 pub(crate) use self::placeholder::DIRECTORY as KEEP;
 use self::placeholder::Placeholders;
 pub(crate) use self::settings::{addresses, parts as key_parts};

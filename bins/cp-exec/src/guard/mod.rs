@@ -110,45 +110,41 @@ impl Comparison<'_> {
         for link in found.links.iter().filter(|link| !self.watched.listed.contains(link) && !is_known(link)) {
             self.quarantine.take(link, Some("is a link with a guarded name".to_owned()));
         }
-        let new = |paths: Vec<PathBuf>| paths.into_iter().filter(|path| self.is_new(path)).collect();
-        let (mut made, new): (Vec<PathBuf>, Vec<PathBuf>) = (new(found.repositories), new(found.paths));
-        let (of_bare, others): (Vec<_>, Vec<_>) = new.iter().partition(|path| self.is_of_made(path));
-        for path in others {
+        let is_of_run = |bare: &PathBuf| {
+            git_dir::is_bare(bare) && !self.watched.known.iter().any(|known| known.path.starts_with(bare))
+        };
+        let (of_run, others): (Vec<_>, Vec<_>) = found.bare.into_iter().partition(is_of_run);
+        let has_new = |bare: &PathBuf| git_dir::parts_of_bare(bare).any(|part| self.is_new(&part));
+        let made = found.repositories.into_iter().filter(|path| self.is_new(path));
+        let mut made: Vec<PathBuf> = made.chain(of_run.into_iter().filter(has_new)).collect();
+        let paths = found.paths.into_iter().chain(others.iter().flat_map(|bare| git_dir::parts_of_bare(bare)));
+        for path in paths.filter(|path| self.is_new(path)).collect::<Vec<_>>() {
             let leads = path.file_name().is_some_and(|name| name == ".git");
-            if !leads || !git_dir::is_harmless_link(path, &self.watched.repositories) {
+            if !leads || !git_dir::is_harmless_link(&path, &self.watched.repositories) {
                 let reason = leads.then(|| "leads git to a repository elsewhere".to_owned());
-                self.quarantine.take(path, reason);
+                self.quarantine.take(&path, reason);
             }
         }
-        made.extend(of_bare.iter().filter_map(|path| path.parent().map(Path::to_owned)));
-        made.dedup();
-        made.retain(|repository| self.stays(repository, &new));
+        made.retain(|repository| self.stays(repository));
         made.iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// Inspects a repository that the run created, in which `new` are new guarded paths. True if the whole stays.
-    fn stays(&mut self, repository: &Path, new: &[PathBuf]) -> bool {
-        // Beside the parts of a bare repository there may be files that have nothing to do with it.
-        let is_its = |path: &PathBuf| {
-            !git_dir::is_bare(repository) || git_dir::is_of_git(repository, path) || new.contains(path)
-        };
-        for left in git_dir::inspect(repository, &self.watched.trees).into_iter().filter(|left| is_its(&left.path)) {
-            self.quarantine.take(&left.path, Some(left.reason));
+    /// Inspects a repository that the run created. True if the whole stays.
+    fn stays(&mut self, repository: &Path) -> bool {
+        let is_bare = git_dir::is_bare(repository);
+        for left in git_dir::inspect(repository, &self.watched.trees) {
+            if !is_bare || git_dir::is_of_bare(repository, &left.path) {
+                self.quarantine.take(&left.path, Some(left.reason));
+            }
         }
         !self.quarantine.found.iter().any(|quarantined| Path::new(&quarantined.path).starts_with(repository))
-    }
-
-    /// True if a path is a possibly harmless part of a bare repository that the run created.
-    fn is_of_made(&self, path: &Path) -> bool {
-        let Some(parent) = path.parent().filter(|_| git_dir::may_be_harmless(path)) else { return false };
-        git_dir::is_bare(parent) && !self.watched.before().any(|known| known.path.starts_with(parent))
     }
 
     /// True if what is at a path was not there before the run, neither there nor, for a repository, elsewhere. If
     /// nothing could be made read-only, a changed path counts as new.
     fn is_new(&self, path: &PathBuf) -> bool {
         let Some(now) = identity(path) else { return false };
-        let was_there = self.watched.before().any(|before| {
+        let was_there = self.watched.known.iter().any(|before| {
             let is_same = (&before.path, before.node) == (&now.path, now.node);
             is_same && (self.private || before.content == now.content)
         });

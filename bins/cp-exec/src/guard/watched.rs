@@ -11,7 +11,7 @@ use crate::guard::made_by_runs;
 use crate::names::Guarded;
 use crate::nofollow::Link;
 use crate::policy::Policy;
-use crate::sandbox::plan::{Identity, Operation, View};
+use crate::sandbox::plan::{Identity, Operation, Place, View};
 use crate::serde_paths::any_bytes;
 
 /// The trees that a run may write, and the guarded paths in them.
@@ -21,8 +21,6 @@ pub(crate) struct Watched {
     pub trees: Vec<PathBuf>,
     /// The guarded paths that exist before the run.
     pub known: Vec<Identity>,
-    /// Dangerous parts of repositories that are hidden or read-only as a whole.
-    closed: Vec<Identity>,
     /// Repositories that the run may write.
     pub repositories: Vec<Repository>,
     /// Repositories that earlier runs made. They are as writable as those that this run makes.
@@ -53,10 +51,9 @@ impl Watched {
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
         found.repositories.retain(writable);
-        // A directory that is hidden or read-only as a whole needs no read-only parts.
-        let restricted = || view.places.iter().filter(|place| place.is_pinned && place.operation > Operation::Writable);
-        let closed = |path: &Path| restricted().any(|place| path.starts_with(&place.path));
-        let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
+        found.paths.extend(found.bare.iter().flat_map(|bare| git_dir::parts_of_bare(bare)));
+        // A repository that is hidden or read-only as a whole needs no read-only parts.
+        let (closed, within) = found.repositories.into_iter().partition(|path| is_closed(view, path));
         found.repositories = within;
         let mut own = made_by_runs(&policy.cp_home);
         // The repository of the whole project is its owner's, whoever made it.
@@ -70,16 +67,13 @@ impl Watched {
         let mut repositories = git_dir::find(&found.repositories, &files, &trees);
         repositories.retain(|repository| !view.is_within(Operation::Hidden, &repository.path));
         found.paths.retain(|path| !listed.contains(path));
-        let closed = Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
-        let closed = closed.iter().filter_map(|path| identity(path)).collect();
-        let known = found.paths.iter().filter_map(|path| identity(path)).collect();
+        let known = found.paths.iter().chain(&closed).filter_map(|path| identity(path)).collect();
         let link = |at: PathBuf| fs::read_link(&at).ok().map(|to| Link { at, to });
         let of_repositories = repositories.iter_mut().flat_map(|repository| std::mem::take(&mut repository.links));
         let links = links.into_iter().filter_map(link).chain(of_repositories).collect();
         Self {
             trees,
             known,
-            closed,
             repositories,
             own,
             absent,
@@ -101,11 +95,6 @@ impl Watched {
         }
     }
 
-    /// The guarded paths and dangerous parts before the run.
-    pub(super) fn before(&self) -> impl Iterator<Item = &Identity> {
-        self.known.iter().chain(&self.closed)
-    }
-
     /// What was kept of the repositories.
     pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
         self.repositories.iter().filter_map(|repository| repository.known.snapshot.clone()).collect()
@@ -122,6 +111,17 @@ impl Watched {
 /// The directory that a repository is about: the working tree, or the repository itself if it has none.
 pub(crate) fn top_of(repository: &Path) -> &Path {
     if repository.ends_with(".git") { repository.parent().unwrap_or(repository) } else { repository }
+}
+
+/// True if a path lies in a hidden directory, or in a read-only one and there in no directory that stays writable.
+fn is_closed(view: &View, path: &Path) -> bool {
+    let counts = |place: &&Place| match place.operation {
+        Operation::ReadOnly => place.is_pinned,
+        operation => operation >= Operation::Writable,
+    };
+    let around = view.places.iter().filter(counts).filter(|place| path.starts_with(&place.path));
+    let depth = |place: &&Place| (place.operation > Operation::ReadOnly, place.path.as_os_str().len(), place.operation);
+    around.max_by_key(depth).is_some_and(|place| place.operation > Operation::Writable)
 }
 
 /// The current identity of a path, without following a link.

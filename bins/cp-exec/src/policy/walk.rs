@@ -193,7 +193,7 @@ impl<'a> Walk<'a> {
         if let [true, true, true, _] | [true, _, _, true] = parts
             && directory.wanted.guarded.is_some()
         {
-            self.guards.record_bare_repository(&directory.path);
+            self.guards.found.bare.push(directory.path.clone());
         }
         Ok(())
     }
@@ -414,9 +414,8 @@ mod tests {
         let links = [trees.root.join("a/.vscode"), trees.root.join(".profile")];
         let (found, error) = Guarded::in_trees(&roots, &[], &links, 100);
         assert!(error.is_none());
-        let names =
-            ["a/b/.envrc", "bare/config", "cfg/tasks.json", "env.sh", "parted/commondir", "parted/config.worktree"];
-        assert_eq!(trees.below(&found.paths), names);
+        assert_eq!(trees.below(&found.paths), ["a/b/.envrc", "cfg/tasks.json", "env.sh"]);
+        assert_eq!(trees.below(&found.bare), ["bare", "parted"]);
         assert_eq!(trees.below(&found.links), [".husky", ".profile", "a/.vscode"]);
         assert_eq!(trees.below(&found.repositories), ["a/.git"]);
         // A link that is not followed does not give a guarded name to other paths.
