@@ -124,19 +124,28 @@ impl Lookup {
         })
     }
 
-    /// The working directory of the thread, or an open file of it.
-    pub(super) fn start(&self, descriptor: Option<i32>) -> Result<OwnedFd> {
-        let name = descriptor.map_or_else(|| "cwd".to_owned(), |descriptor| format!("fd/{descriptor}"));
-        rustix::fs::open(format!("/proc/{}/{name}", self.thread), PATH, Mode::empty())
+    /// An open file of the thread.
+    pub(super) fn opened(&self, descriptor: i32) -> Result<OwnedFd> {
+        let path = format!("/proc/{}/fd/{descriptor}", self.thread);
+        rustix::fs::open(path, PATH, Mode::empty()).map_err(|_| Errno::BADF)
     }
 
-    /// The file at a path, which may be relative to `at`.
-    pub(super) fn find(&self, mut at: OwnedFd, path: &Path) -> Result<Found> {
+    /// The file at a path, which may be relative to an open directory or to the working directory of the thread.
+    pub(super) fn find(&self, directory: Option<i32>, path: &Path) -> Result<Found> {
+        self.look_up(directory, path, true)
+    }
+
+    /// The same, or without `follows` the link that the last name may be.
+    fn look_up(&self, directory: Option<i32>, path: &Path, follows: bool) -> Result<Found> {
         if path.as_os_str().is_empty() {
             return Err(Errno::NOENT);
         }
         let (mut rest, mut links, mut is_named) = (Vec::new(), 0, true);
-        at = self.enter(at, path.as_os_str().as_bytes(), &mut rest)?;
+        let start = match directory.filter(|_| !path.is_absolute()) {
+            Some(directory) => self.opened(directory)?,
+            None => rustix::fs::open(format!("/proc/{}/cwd", self.thread), PATH, Mode::empty())?,
+        };
+        let mut at = self.enter(start, path.as_os_str().as_bytes(), &mut rest)?;
         while let Some(name) = rest.pop() {
             if name == b".." {
                 if !is_same(&at, &self.root)? {
@@ -146,7 +155,8 @@ impl Lookup {
             }
             let next = rustix::fs::openat(&at, &*name, PATH | OFlags::NOFOLLOW, Mode::empty())?;
             is_named = true;
-            if FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode) != FileType::Symlink {
+            let is_link = FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode) == FileType::Symlink;
+            if !is_link || rest.is_empty() && !follows {
                 at = next;
                 continue;
             }
@@ -188,14 +198,20 @@ impl Lookup {
     /// sandbox, which cannot create further namespaces.
     fn numbers(&self, device: u64) -> Result<[String; 2]> {
         let is_ours = rustix::fs::stat("/proc")?.st_dev == device;
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).map_err(|_| Errno::SRCH)?;
-        let number = |name: &str| {
-            let mut numbers = status.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace();
-            if is_ours { numbers.next() } else { numbers.next_back() }
+        let number = |name| {
+            let numbers = numbers_of(self.thread, name)?;
+            let number = if is_ours { numbers.first() } else { numbers.last() };
+            number.map(u32::to_string).ok_or(Errno::SRCH)
         };
-        let [process, thread] = ["NStgid:", "NSpid:"].map(|name| number(name).map(str::to_owned));
-        Ok([process.ok_or(Errno::SRCH)?, thread.ok_or(Errno::SRCH)?])
+        Ok([number("NStgid:")?, number("NSpid:")?])
     }
+}
+
+/// The numbers on a line of the status of a thread.
+pub(super) fn numbers_of(thread: i32, name: &str) -> Result<Vec<u32>> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).map_err(|_| Errno::SRCH)?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    Ok(line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect())
 }
 
 /// True if both are the same directory of the same mount.
@@ -244,39 +260,27 @@ fn mode_of(call: &Notification) -> usize {
 /// The file of a call.
 fn file_of(call: &Notification) -> io::Result<OwnedFd> {
     let lookup = Lookup::of(call.thread)?;
-    let descriptor = Some(call.descriptor());
-    let opened = |descriptor| lookup.start(descriptor).map_err(|_| Errno::BADF);
     if call.number == libc::SYS_fchmod {
-        return Ok(opened(descriptor)?);
+        return Ok(lookup.opened(call.descriptor())?);
+    }
+    let flags = if call.number == libc::SYS_fchmodat2 { call.arguments[3] } else { 0 };
+    let no_follow = u64::from(libc::AT_SYMLINK_NOFOLLOW.cast_unsigned());
+    if flags & !no_follow != 0 {
+        return Err(Errno::INVAL.into());
     }
     // `chmod` has no descriptor of a directory.
-    let (descriptor, path) =
-        if mode_of(call) == 1 { (None, call.arguments[0]) } else { (descriptor, call.arguments[1]) };
+    let (directory, path) =
+        if mode_of(call) == 1 { (None, call.arguments[0]) } else { (call.directory(), call.arguments[1]) };
     let path = PathBuf::from(OsString::from_vec(Memory::of(call.thread).string(path)?));
-    let start = opened(descriptor.filter(|fd| *fd != libc::AT_FDCWD && !path.is_absolute()))?;
-    let has =
-        |flag: i32| call.number == libc::SYS_fchmodat2 && call.arguments[3] & u64::from(flag.cast_unsigned()) != 0;
-    if path.as_os_str().is_empty() && has(libc::AT_EMPTY_PATH) {
-        return Ok(start);
-    }
-    let Some(name) = path.file_name().filter(|_| has(libc::AT_SYMLINK_NOFOLLOW)) else {
-        return Ok(lookup.find(start, &path)?.file);
-    };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let parent = lookup.find(start, parent)?.file;
-    Ok(rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(lookup.look_up(directory, &path, flags == 0)?.file)
 }
 
 /// The user and the groups with whose rights a thread works on files.
-fn rights_of(thread: i32) -> io::Result<(u32, Vec<u32>)> {
-    let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
-    let numbers = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        line.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
-    };
-    let of_files = |name| numbers(name).get(3).copied().ok_or(Errno::SRCH);
-    let group = of_files("Gid:")?;
-    Ok((of_files("Uid:")?, numbers("Groups:").into_iter().chain([group]).collect()))
+fn rights_of(thread: i32) -> Result<(u32, Vec<u32>)> {
+    let of_files = |name| numbers_of(thread, name)?.get(3).copied().ok_or(Errno::SRCH);
+    let mut groups = numbers_of(thread, "Groups:")?;
+    groups.push(of_files("Gid:")?);
+    Ok((of_files("Uid:")?, groups))
 }
 
 #[cfg(test)]

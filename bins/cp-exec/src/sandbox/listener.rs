@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
-use super::caller::{Found, LONGEST, Lookup, Memory, change_mode};
+use super::caller::{Found, LONGEST, Lookup, Memory, change_mode, numbers_of};
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
 use super::plan::Identity;
 use super::seccomp::EXECUTIONS;
@@ -134,7 +134,8 @@ impl Listener {
                 drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(error)));
                 continue;
             }
-            match thread_group(notification.thread).and_then(Process::find) {
+            let groups = numbers_of(notification.thread, "Tgid:").unwrap_or_default();
+            match groups.first().and_then(|pid| Process::find(i32::try_from(*pid).ok()?)) {
                 Some((process, parent)) => {
                     return Pending::Call(ExecCall { listener: Arc::clone(self), notification, process, parent });
                 }
@@ -167,12 +168,6 @@ pub(super) fn write_at_once(file: &File, meta: &fs::Metadata, bytes: &[u8]) -> i
         rustix::io::write(rustix::fs::open(path, flags, Mode::empty())?, bytes)?;
     }
     Ok(())
-}
-
-/// The pid of the process that a thread belongs to.
-fn thread_group(thread: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 impl ExecCall {
@@ -225,15 +220,14 @@ impl ExecCall {
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
-            let descriptor = Some(self.notification.descriptor()).filter(|fd| *fd != libc::AT_FDCWD);
-            (descriptor, arguments[1], arguments[2], arguments[3])
+            (self.notification.directory(), arguments[1], arguments[2], arguments[3])
         };
         let named = PathBuf::from(OsString::from_vec(memory.string(path)?));
         let lookup = Lookup::of(*thread)?;
         let directory = directory.filter(|_| !named.is_absolute());
         let found = match directory {
-            Some(_) if named.as_os_str().is_empty() => Found { file: lookup.start(directory)?, is_named: false },
-            _ => lookup.find(lookup.start(directory)?, &named)?,
+            Some(open) if named.as_os_str().is_empty() => Found { file: lookup.opened(open)?, is_named: false },
+            _ => lookup.find(directory, &named)?,
         };
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let (argv, env) = (memory.list(argv)?.into_iter().map(text).collect(), memory.list(env)?);
@@ -271,7 +265,7 @@ impl ExecRequest {
             return Ok(None);
         }
         let start = |role, path: PathBuf, argv| -> io::Result<Self> {
-            let found = lookup.find(lookup.start(None)?, &path)?;
+            let found = lookup.find(None, &path)?;
             Ok(Self { role, ..Self::of(self.process, &found, path, self.cwd.clone(), argv)? })
         };
         let is_loader = |request: &Self| request.file.path.file_name().is_some_and(is_loader);
@@ -301,7 +295,7 @@ impl ExecRequest {
     /// A file that the caller names.
     fn find(&self, path: &Path) -> Option<OwnedFd> {
         let lookup = Lookup::of(self.process).ok()?;
-        Some(lookup.find(lookup.start(None).ok()?, path).ok()?.file)
+        Some(lookup.find(None, path).ok()?.file)
     }
 
     /// The path of a file that the caller names, without links.

@@ -228,6 +228,11 @@ impl Notification {
         let [a, b, c, d, ..] = self.arguments[0].to_le_bytes();
         i32::from_le_bytes([a, b, c, d])
     }
+
+    /// The same as an open directory; `None` for the working directory.
+    pub(super) fn directory(&self) -> Option<i32> {
+        Some(self.descriptor()).filter(|fd| *fd != libc::AT_FDCWD)
+    }
 }
 
 /// Receives a suspended call from a listener that is readable. `ENOENT` if its caller was killed.
