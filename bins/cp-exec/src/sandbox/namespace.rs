@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_egress::{RESOLVER, Sockets};
@@ -17,7 +17,7 @@ use super::listener::{error_of, write_at_once};
 use super::plan::Plan;
 use super::report::{self, Report};
 use super::{processes, sys};
-use crate::nofollow::Node;
+use crate::nofollow::{self, Node};
 
 /// The time in which the init must answer a request.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -31,7 +31,8 @@ impl Namespace {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let (udp, tcp) = (UdpSocket::bind(RESOLVER)?, TcpListener::bind(RESOLVER)?);
-        report::send(ours.as_fd(), &None::<SocketAddrV4>, &[udp.as_fd(), tcp.as_fd()])?;
+        let namespace = File::open("/proc/self/ns/net")?;
+        report::send(ours.as_fd(), &None::<SocketAddrV4>, &[udp.as_fd(), tcp.as_fd(), namespace.as_fd()])?;
         // The socket may hold only some messages, and the supervisor reads them after the report.
         report::send(supervisor, &Report::Namespace, &[theirs.as_fd()])?;
         drop(theirs);
@@ -67,8 +68,8 @@ impl Namespace {
 /// The end of the supervisor.
 pub(crate) struct NetworkNamespace {
     socket: OwnedFd,
-    /// The inode of the resolver's socket, which shows what is in the namespace.
-    resolver: u64,
+    /// The namespace, by device and inode.
+    namespace: Node,
     /// The standard streams of the run, by device and inode.
     shown: Vec<Node>,
 }
@@ -76,11 +77,11 @@ pub(crate) struct NetworkNamespace {
 impl NetworkNamespace {
     /// Receives the first sockets.
     pub(crate) fn receive(socket: OwnedFd, shown: Vec<Node>) -> io::Result<(Self, Sockets)> {
-        let mut this = Self { socket, resolver: 0, shown };
-        let Ok([udp, tcp]) = <[OwnedFd; 2]>::try_from(this.next()?.1) else {
+        let mut this = Self { socket, namespace: (0, 0), shown };
+        let Ok([udp, tcp, namespace]) = <[OwnedFd; 3]>::try_from(this.next()?.1) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        this.resolver = rustix::fs::fstat(&udp)?.st_ino;
+        this.namespace = nofollow::node(&namespace)?;
         let mut listed = Vec::new();
         while let Some(listener) = this.next()?.1.pop() {
             listed.push(TcpListener::from(listener));
@@ -121,35 +122,27 @@ impl NetworkNamespace {
 
     /// The standard error of the process whose socket has this address.
     fn error_of(&self, client: SocketAddr) -> Option<(File, fs::Metadata)> {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-        let own = namespace("self");
-        let mut socket = None;
-        for (pid, _) in processes() {
-            if namespace(&pid.to_string()).is_none_or(|other| Some(other) == own) {
-                continue;
-            }
-            socket = socket.or_else(|| self.socket_of(pid, client));
-            let Some(link) = &socket else { continue };
+        let is_in = |pid: &i32| {
+            let namespace = fs::metadata(format!("/proc/{pid}/ns/net"));
+            namespace.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.namespace)
+        };
+        let inside: Vec<i32> = processes().map(|(pid, _)| pid).filter(is_in).collect();
+        let socket = socket_of(*inside.first()?, client)?;
+        let holds = |pid: &i32| {
             let mut descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-            if descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(link))) {
-                return error_of(pid).ok();
-            }
-        }
-        None
+            descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == socket))
+        };
+        error_of(inside.into_iter().find(holds)?).ok()
     }
+}
 
-    /// The link of the socket with this port, if the process is in the namespace.
-    fn socket_of(&self, pid: i32, client: SocketAddr) -> Option<String> {
-        let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
-        let (udp, tcp) = (table("udp"), table("tcp"));
-        let rows = udp.lines().chain(tcp.lines()).filter_map(|row| {
-            let fields: Vec<&str> = row.split_ascii_whitespace().collect();
-            Some((fields.get(1)?.to_string(), fields.get(9)?.parse::<u64>().ok()?))
-        });
-        let rows: Vec<(String, u64)> = rows.collect();
-        let port = format!(":{:04X}", client.port());
-        let is_here = rows.iter().any(|(_, inode)| *inode == self.resolver);
-        let found = rows.iter().find(|(local, inode)| local.ends_with(&port) && *inode != self.resolver);
-        found.filter(|_| is_here).map(|(_, inode)| format!("socket:[{inode}]"))
-    }
+/// The link of the socket with this port in the namespace of a process.
+fn socket_of(pid: i32, client: SocketAddr) -> Option<PathBuf> {
+    let port = format!(":{:04X}", client.port());
+    let tables = ["udp", "tcp"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines()).find_map(|row| {
+        let fields: Vec<&str> = row.split_ascii_whitespace().collect();
+        let is_it = fields.get(1)?.ends_with(&port);
+        is_it.then_some(PathBuf::from(format!("socket:[{}]", fields.get(9)?)))
+    })
 }
