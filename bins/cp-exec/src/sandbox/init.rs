@@ -24,7 +24,6 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     let (network, is_private) = (plan.network_kind(), enforcement.is_private());
     let mut namespace = None;
     if is_private {
-        "pid_namespace".clone_into(&mut enforcement.kill);
         let _ = rustix::system::sethostname(b"sandbox");
         if network != Network::Host {
             sys::loopback_up().at("loopback")?;
@@ -39,8 +38,6 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
             return Err(Failure::missing("a network of its own", Layer::Namespaces));
         }
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).at("subreaper")?;
-        let kill = if plan.cgroup.is_none() { "subreaper" } else { "cgroup" };
-        kill.clone_into(&mut enforcement.kill);
     }
     let signals = sys::child_signals().at("signals")?;
     let terminal = leader::control_terminal(plan, socket)?;

@@ -95,11 +95,9 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     set(Resource::Core, 1)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
     if plan.cgroup.is_some() {
-        "cgroup_v2".clone_into(&mut enforcement.cgroup);
         return Ok(());
     }
     let private = enforcement.is_private();
-    if private { "rlimits+pid_namespace" } else { "rlimits" }.clone_into(&mut enforcement.cgroup);
     let mut missing = |what: &str| enforcement.missing.push(what.to_owned());
     // The limit counts all processes of the user, and does not apply to root.
     if enforcement.namespaces.iter().any(|name| name == "user") {
