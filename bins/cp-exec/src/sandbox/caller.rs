@@ -266,7 +266,8 @@ fn file_of(call: &Notification) -> io::Result<OwnedFd> {
     let flags = if call.number == libc::SYS_fchmodat2 { call.arguments[3] } else { 0 };
     let no_follow = u64::from(libc::AT_SYMLINK_NOFOLLOW.cast_unsigned());
     if flags & !no_follow != 0 {
-        return Err(Errno::INVAL.into());
+        // Programs that know other flags do without them on a kernel without the call.
+        return Err(Errno::NOSYS.into());
     }
     // `chmod` has no descriptor of a directory.
     let (directory, path) =

@@ -26,8 +26,8 @@ fn write() -> BitFlags<AccessFs> {
     AccessFs::from_all(NEWEST) & !AccessFs::Execute
 }
 
-/// Restricts this thread, and returns the level of enforcement. A layer is missing if the kernel refuses. `tmp` is the directory for temporary files. `private`:
-/// the run has its own mount view, and with it its own `/tmp` and `/dev/shm`.
+/// Restricts this thread, and returns the level of enforcement. A layer is missing if the kernel refuses. `tmp` is the
+/// directory for temporary files. `private`: the run has its own mount view, and with it its own `/tmp` and `/dev/shm`.
 pub(super) fn restrict(plan: &Plan, tmp: &Path, private: bool) -> Result<Landlock, Failure> {
     let status = ruleset(plan, tmp, private)?.restrict_self()?;
     let abi = match status.landlock {
