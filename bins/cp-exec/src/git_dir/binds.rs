@@ -72,13 +72,13 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
         found.extend(Finder::of(writable, directory.parent()).find(directory));
     }
     for file in files {
-        let Some((directory, top)) = common_directory(file) else { continue };
+        let Some(directory) = common_directory(file) else { continue };
         if is_writable(&directory) {
             continue;
         }
         // A repository with several working trees is found with the first of them.
         if !found.iter().any(|known| known.path == directory) {
-            let outside = Finder::of(writable, Some(&top)).find(&directory);
+            let outside = Finder::of(writable, file.parent()).find(&directory);
             found.extend(outside.map(|repository| Repository { is_outside: true, ..repository }));
         }
     }
@@ -87,7 +87,7 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
 
 /// The target of the `.git` file of a linked working tree or a submodule. The target must refer back to the working
 /// tree, because a run could write such a file, but not its target.
-pub(super) fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn common_directory(file: &Path) -> Option<PathBuf> {
     let top = file.parent()?;
     let named = super::read_small(file)?;
     let directory = top.join(named.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
@@ -95,11 +95,11 @@ pub(super) fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
         let common = super::read_small(&directory.join("commondir"))?;
         let common = directory.join(common.trim()).canonicalize().ok()?;
         let is_its = directory.join(back.trim()) == file && directory.parent()? == common.join("worktrees");
-        return is_its.then(|| (common, top.to_owned()));
+        return is_its.then_some(common);
     }
     let settings = Settings::read(&super::read_small(&directory.join("config"))?);
     let back = settings.values("core", "worktree").last()?.to_owned();
-    (directory.join(back).canonicalize().ok()? == top).then(|| (directory, top.to_owned()))
+    (directory.join(back).canonicalize().ok()? == top).then_some(directory)
 }
 
 struct Finder<'a> {
@@ -236,8 +236,7 @@ fn linked_worktrees(repository: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
     let entries = fs::read_dir(repository.join("worktrees")).into_iter().flatten().flatten();
     let top = |directory: &Path| {
         let file = directory.join(super::read_small(&directory.join("gitdir"))?.trim());
-        let (common, top) = common_directory(&file)?;
-        (common == repository).then_some(top)
+        (common_directory(&file)? == repository).then(|| file.parent().map(Path::to_owned))?
     };
     entries.map(|entry| entry.path()).map(|directory| (directory.clone(), top(&directory))).collect()
 }

@@ -55,6 +55,6 @@ fn is_in(directory: &Path, repository: &Path) -> bool {
         let git = above.join(".git");
         above == repository
             || git == repository
-            || binds::common_directory(&git).is_some_and(|(common, _)| common.starts_with(repository))
+            || binds::common_directory(&git).is_some_and(|common| common.starts_with(repository))
     })
 }

@@ -205,7 +205,7 @@ fn odd_references(repository: &Path, history: &Tree) -> Vec<String> {
 /// True if a `.git` file leads to a harmless entry for its working tree in a known repository.
 pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool {
     let is_known = |common: &Path| repositories.iter().any(|repository| repository.path == common);
-    binds::common_directory(file).is_some_and(|(common, _)| is_known(&common))
+    binds::common_directory(file).is_some_and(|common| is_known(&common))
         && read_small(file).is_some_and(|text| {
             let named = text.strip_prefix("gitdir:").map(str::trim).unwrap_or_default();
             file.parent().is_some_and(|top| made::fault_in_worktree(&top.join(named)).is_none())
