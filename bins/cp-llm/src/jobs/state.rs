@@ -187,8 +187,8 @@ impl Batch {
 
 /// Encodes a line of a file.
 pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
-    line.push(b'\n');
+    let mut line = Vec::new();
+    jsonl::write(&mut line, value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
     Ok(line)
 }
 

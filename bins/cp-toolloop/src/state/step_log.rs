@@ -5,6 +5,7 @@
 //! of its step and of the previous line, so that a recording can be verified anywhere, and a seal with a key of this
 //! home.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -119,14 +120,13 @@ impl StepLog {
 
     /// Writes one step to the kernel, so that killing this process cannot undo it.
     pub(crate) fn append(&mut self, step: &Step) -> Result<()> {
-        let encode = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding the run's state: {e}")).fatal();
-        let step = serde_json::value::to_raw_value(step).map_err(encode)?;
+        let failed = |e: &dyn Display| Error::new(Code::Unknown, format!("encoding the run's state: {e}")).fatal();
+        let step = serde_json::value::to_raw_value(step).map_err(|e| failed(&e))?;
         self.end.hash = self.end.hash_with(self.end.seq, step.get());
         let End { hash, seq } = self.end.clone();
-        let mut line =
-            serde_json::to_vec(&Line { mac: seal(&self.key, &hash), hash, seq, step: &step }).map_err(encode)?;
-        line.push(b'\n');
-        self.file.write_all(&line).map_err(|e| self.failed("writing", e).fatal())
+        let (mut bytes, line) = (Vec::new(), Line { mac: seal(&self.key, &hash), hash, seq, step: &step });
+        jsonl::write(&mut bytes, &line).map_err(|e| failed(&e))?;
+        self.file.write_all(&bytes).map_err(|e| self.failed("writing", e).fatal())
     }
 
     /// Sets the newest ledger entry for the following steps.
