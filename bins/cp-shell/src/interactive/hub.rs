@@ -1,24 +1,27 @@
 //! The hub, which tracks the work of others. It is queried in the background when a session starts, and written to only
 //! by commands. Its answers are untrusted.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use cp_common::{Code, Error, Result, signals};
-use cp_http::client::{self, Reply, Timeouts};
+use cp_http::client::Timeouts;
 use cp_redact::Redactor;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::interactive::settings;
+use crate::interactive::transcript::Transcript;
 
 /// The longest brief, in bytes.
 const LONGEST_BRIEF: u64 = 64 << 10;
 /// The interval at which a wait checks for signals.
 const LOOK: Duration = Duration::from_millis(20);
+/// The time that the end of a session waits for an answer.
+const LAST_WAIT: Duration = Duration::from_millis(200);
 /// The maximum number of entries of a list.
 const ENTRIES: usize = 100;
 
@@ -61,11 +64,9 @@ pub(crate) struct Entry {
 /// The hub of a session.
 pub(crate) struct Hub {
     client: Option<Client>,
-    settings: settings::Hub,
+    /// The answer that is expected. It is recorded when it arrives.
     coming: Option<Receiver<Loaded>>,
     loaded: Loaded,
-    /// True if the answer was recorded.
-    is_recorded: bool,
 }
 
 /// The status if not even the brief is read.
@@ -74,39 +75,28 @@ pub(crate) const NO_HUB: &str = "disabled: --no-hub";
 impl Hub {
     /// Reads the brief, and starts the queries in the background, unless the hub is `closed` for a reason.
     pub(crate) fn start(settings: &settings::Hub, closed: Option<&'static str>, directory: &Path) -> Self {
-        let mut hub = Self {
-            client: None,
-            settings: settings.clone(),
-            coming: None,
-            loaded: Loaded::default(),
-            is_recorded: false,
-        };
+        let mut loaded = Loaded::default();
         if closed != Some(NO_HUB) {
-            hub.loaded.brief = brief(&directory.join(&settings.brief));
+            loaded.brief = brief(&directory.join(&settings.brief));
         }
-        let status = match (closed, &settings.url) {
-            (Some(why), _) => why,
-            (None, None) => "not asked: no url in config/shell.toml",
-            (None, Some(url)) => match Client::new(url, Duration::from_millis(settings.timeout_ms)) {
-                Ok(client) => {
-                    hub.client = Some(client);
-                    "asked"
-                }
-                Err(e) => {
-                    hub.loaded.errors.push(e.message().to_owned());
-                    "not asked: the url in config/shell.toml is not valid"
-                }
-            },
+        let client = match (closed, &settings.url) {
+            (Some(why), _) => Err(why),
+            (None, None) => Err("not asked: no url in config/shell.toml"),
+            (None, Some(url)) => Client::new(url, settings).map_err(|e| {
+                loaded.errors.push(e.message().to_owned());
+                "not asked: the url in config/shell.toml is not valid"
+            }),
         };
-        hub.loaded.status = status;
-        if let Some(client) = hub.client.clone() {
+        loaded.status = client.as_ref().err().copied().unwrap_or("asked");
+        let client = client.ok();
+        let coming = client.clone().map(|client| {
             let (sender, receiver) = channel();
-            let (settings, start) = (settings.clone(), hub.loaded.clone());
+            let start = loaded.clone();
             // The receiver is dropped if the session has ended.
-            std::thread::spawn(move || drop(sender.send(ask(&client, &settings, start))));
-            hub.coming = Some(receiver);
-        }
-        hub
+            std::thread::spawn(move || drop(sender.send(client.ask(start))));
+            receiver
+        });
+        Self { client, coming, loaded }
     }
 
     /// The current answers.
@@ -119,71 +109,65 @@ impl Hub {
         self.coming.is_some()
     }
 
-    /// The answers to record, once.
-    pub(crate) fn unrecorded(&mut self) -> Option<Loaded> {
-        if std::mem::replace(&mut self.is_recorded, true) {
-            return None;
-        }
-        let mut loaded = self.loaded.clone();
-        if self.is_pending() {
-            loaded.errors.push("the hub had not answered when the session ended".to_owned());
-        }
-        Some(loaded)
-    }
-
-    /// Receives the answer within a time limit. True if it arrived.
-    pub(crate) fn take(&mut self, wait: Duration) -> bool {
-        let Some(coming) = &self.coming else { return false };
-        match received(coming, wait) {
-            Ok(loaded) => self.loaded = loaded,
-            Err(RecvTimeoutError::Disconnected) => {
-                self.loaded.errors.push("the hub was not queried: no thread could be started".to_owned());
+    /// Receives and records the answer within a time limit. A signal ends the wait. True if the answer arrived.
+    pub(crate) fn receive(&mut self, wait: Duration, transcript: &mut Transcript) -> Result<bool> {
+        let Some(coming) = &self.coming else { return Ok(false) };
+        let until = Instant::now() + wait;
+        self.loaded = loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match coming.recv_timeout(left.min(LOOK)) {
+                Ok(loaded) => break loaded,
+                Err(RecvTimeoutError::Timeout) if left > LOOK && !signals::interrupted() => {}
+                Err(_) => return Ok(false),
             }
-            Err(RecvTimeoutError::Timeout) => return false,
-        }
+        };
         self.coming = None;
-        true
+        transcript.note("session_hub", &self.loaded)?;
+        Ok(true)
     }
 
-    /// The longest duration of the initial requests.
-    pub(crate) fn longest_wait(&self) -> Duration {
-        Duration::from_millis(self.settings.timeout_ms.saturating_mul(3).saturating_add(500))
+    /// Waits for the initial requests as long as they may take.
+    pub(crate) fn wait(&mut self, transcript: &mut Transcript) -> Result<()> {
+        let limit = self.client.as_ref().map_or(0, |client| client.settings.timeout_ms);
+        self.receive(Duration::from_millis(limit.saturating_mul(3).saturating_add(500)), transcript)?;
+        signals::check()
     }
 
-    /// Posts a note. Call this only after a person has confirmed it.
-    pub(crate) fn log(&self, note: &Value) -> Result<()> {
-        self.post("/progress/", note)
+    /// Waits a moment for an answer that is still expected, and records that it did not arrive.
+    pub(crate) fn close(&mut self, transcript: &mut Transcript) -> Result<()> {
+        self.receive(LAST_WAIT, transcript)?;
+        if self.coming.take().is_none() {
+            return Ok(());
+        }
+        self.loaded.errors.push("the hub had not answered when the session ended".to_owned());
+        transcript.note("session_hub", &self.loaded)
     }
 
-    /// The body that [`Hub::log`] posts.
-    pub(crate) fn note(&self, summary: &str, session: &str) -> Value {
-        json!({
-            "topic_id": self.settings.topic,
-            "agent": self.settings.agent,
+    /// Posts a note, and returns it. Call this only after a person has confirmed it.
+    pub(crate) fn log(&self, summary: &str, session: &str) -> Result<Value> {
+        let client = self.client()?;
+        let note = json!({
+            "topic_id": client.settings.topic,
+            "agent": client.settings.agent,
             "session_id": session,
             "event_type": "note",
             "summary": summary,
-        })
+        });
+        client.post("/progress/", &note)?;
+        Ok(note)
     }
 
     /// Marks one message as read.
     pub(crate) fn read(&mut self, id: &str) -> Result<()> {
-        self.post(&format!("/messages/{}/read", encoded(id)), &json!({"agent": self.settings.agent}))?;
+        let client = self.client()?;
+        client.post(&format!("/messages/{}/read", encoded(id)), &json!({"agent": client.settings.agent}))?;
         self.loaded.messages.retain(|message| message.id != id);
         Ok(())
     }
 
-    fn post(&self, path: &str, body: &Value) -> Result<()> {
-        self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
-            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
-            Code::Timeout => e.hint("the hub may have received it"),
-            _ => e,
-        })
-    }
-
     fn client(&self) -> Result<&Client> {
         self.client.as_ref().ok_or_else(|| {
-            Error::new(Code::Config, format!("the hub is {}", self.loaded.status))
+            Error::config(format!("the hub is {}", self.loaded.status))
                 .hint("set url in [hub] of config/shell.toml, and remove --no-hub and --offline")
         })
     }
@@ -213,60 +197,6 @@ impl Loaded {
     }
 }
 
-/// Receives a value from a thread within a time limit. A signal ends the wait.
-fn received<T>(coming: &Receiver<T>, wait: Duration) -> Result<T, RecvTimeoutError> {
-    let until = Instant::now() + wait;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match coming.recv_timeout(left.min(LOOK)) {
-            Err(RecvTimeoutError::Timeout) if left > LOOK && !signals::interrupted() => {}
-            settled => return settled,
-        }
-    }
-}
-
-/// Sends the initial requests. A failed request does not affect the others, unless the hub is unreachable.
-fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded {
-    let topic = settings.topic.as_deref().map(|topic| ("topic_id", topic));
-    let with = |rest: [(&'static str, &'static str); 1]| topic.into_iter().chain(rest).collect::<Vec<_>>();
-    let messages = vec![("to_agent", settings.agent.as_str()), ("unread_only", "true")];
-    let questions = [
-        ("/workstreams/", with([("status", "active")]), "workstreams"),
-        ("/tasks/", with([("status", "open")]), "tasks"),
-        ("/messages/", messages, "messages"),
-    ];
-    for (path, query, name) in questions {
-        let answered = loop {
-            match client.get(path, &query) {
-                // A signal ends the wait of a command, and not this request.
-                Err(e) if e.code() == Code::Interrupted => std::thread::sleep(LOOK),
-                answered => break answered,
-            }
-        };
-        match answered {
-            Ok(answer) => {
-                let entries = entries(&answer, name);
-                if entries.len() == ENTRIES {
-                    loaded.errors.push(format!("{name}: only the first {ENTRIES} were read"));
-                }
-                match name {
-                    "workstreams" => loaded.workstreams = entries,
-                    "tasks" => loaded.tasks = entries,
-                    _ => loaded.messages = entries,
-                }
-            }
-            Err(e) => {
-                let unreachable = e.details().contains_key(UNREACHABLE);
-                loaded.errors.push(e.message().to_owned());
-                if unreachable {
-                    return loaded;
-                }
-            }
-        }
-    }
-    loaded
-}
-
 /// The entries of an answer: a list, or the list in the requested member, `items` or `results`.
 fn entries(answer: &Value, name: &str) -> Vec<Entry> {
     let list =
@@ -293,68 +223,91 @@ fn brief(path: &PathBuf) -> Option<Brief> {
     Some(Brief { path: path.display().to_string(), text, redactions })
 }
 
-/// The detail of an error if no server answered.
-const UNREACHABLE: &str = "unreachable";
 /// The largest answer that is read.
 const LIMIT: u64 = 1 << 20;
 
 /// An HTTP client for a hub, which is reached without a proxy.
 #[derive(Clone)]
 struct Client {
-    http: Arc<client::Client>,
+    http: cp_http::client::Client,
     base: String,
+    settings: settings::Hub,
 }
 
 impl Client {
-    fn new(base: &str, timeout: Duration) -> Result<Self> {
-        let timeouts = Timeouts { total: timeout, idle: None };
-        let http = client::Client::new("cp-shell", base, timeouts, 1, |_| None)?;
-        Ok(Self { http: Arc::new(http), base: base.trim_end_matches('/').to_owned() })
+    fn new(url: &str, settings: &settings::Hub) -> Result<Self> {
+        let timeouts = Timeouts { total: Duration::from_millis(settings.timeout_ms), idle: None };
+        let http = cp_http::client::Client::new("cp-shell", url, timeouts, 1, |_| None)?;
+        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), settings: settings.clone() })
     }
 
-    /// Sends a GET request. The values of the query are encoded.
-    fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value> {
-        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let url = format!("{}{path}?{}", self.base, query.join("&"));
-        answer("GET", path, self.http.get(&url, &[header("accept")], LIMIT))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        let (url, headers) = (format!("{}{path}", self.base), ["content-type", "accept"].map(header));
-        answer("POST", path, self.http.post(&url, &headers, body.to_string()))
-    }
-}
-
-fn header(name: &str) -> (String, String) {
-    (name.to_owned(), "application/json".to_owned())
-}
-
-fn answer(method: &str, path: &str, reply: Result<Reply<'_>>) -> Result<Value> {
-    let at = |message: &str| format!("{method} {path}: {message}");
-    let unreachable = |e: Error| Error::new(e.code(), at(e.message())).with(UNREACHABLE, true);
-    let mut body = Vec::new();
-    let mut reply = reply.map_err(unreachable)?;
-    reply.read_all(&mut body).map_err(unreachable)?;
-    match reply.status {
-        200..300 if body.trim_ascii().is_empty() => Ok(Value::Null),
-        200..300 => {
-            serde_json::from_slice(&body).map_err(|_| Error::new(Code::Network, at("the answer is not valid JSON")))
+    /// Sends the initial requests. A failed request does not affect the others, unless the hub is unreachable.
+    fn ask(&self, mut loaded: Loaded) -> Loaded {
+        let topic = self.settings.topic.as_deref().map(|topic| format!("topic_id={}&", encoded(topic)));
+        let topic = topic.unwrap_or_default();
+        let inbox = format!("to_agent={}&unread_only=true", encoded(&self.settings.agent));
+        for (name, query, list) in [
+            ("workstreams", format!("{topic}status=active"), &mut loaded.workstreams),
+            ("tasks", format!("{topic}status=open"), &mut loaded.tasks),
+            ("messages", inbox, &mut loaded.messages),
+        ] {
+            let answered = loop {
+                match self.request(&format!("/{name}/"), &query, None) {
+                    // A signal ends the wait of a command, and not this request.
+                    Err(e) if e.code() == Code::Interrupted => std::thread::sleep(LOOK),
+                    answered => break answered,
+                }
+            };
+            match answered {
+                Ok(answer) => *list = entries(&answer, name),
+                Err(e) => {
+                    loaded.errors.push(e.message().to_owned());
+                    if e.code() != Code::Server {
+                        break;
+                    }
+                }
+            }
+            if list.len() == ENTRIES {
+                loaded.errors.push(format!("{name}: only the first {ENTRIES} were read"));
+            }
         }
-        status => {
-            let code = if status >= 500 { Code::Server } else { Code::Network };
-            Err(Error::new(code, at(&format!("status {status}"))))
+        loaded
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<()> {
+        self.request(path, "", Some(body)).map(drop).map_err(|e| match e.code() {
+            Code::Interrupted | Code::Timeout => e.hint("the hub may have received it"),
+            _ => e,
+        })
+    }
+
+    /// Sends a GET request with a query, or a POST request with a body. A failure of the hub itself has
+    /// [`Code::Server`].
+    fn request(&self, path: &str, query: &str, body: Option<&Value>) -> Result<Value> {
+        let headers = ["content-type", "accept"].map(|name| (name.to_owned(), "application/json".to_owned()));
+        let url = format!("{}{path}", self.base);
+        let method = if body.is_some() { "POST" } else { "GET" };
+        let failed = |code, what: &str| Error::new(code, format!("{method} {path}: {what}"));
+        let mut answer = Vec::new();
+        let sent = match body {
+            Some(body) => self.http.post(&url, &headers, body.to_string()),
+            None => self.http.get(&format!("{url}?{query}"), &headers[1..], LIMIT),
+        };
+        let read = sent.and_then(|mut reply| reply.read_all(&mut answer).map(|()| reply.status));
+        match read.map_err(|e| failed(e.code(), e.message()))? {
+            200..300 if answer.trim_ascii().is_empty() => Ok(Value::Null),
+            200..300 => {
+                serde_json::from_slice(&answer).map_err(|_| failed(Code::Server, "the answer is not valid JSON"))
+            }
+            status => Err(failed(Code::Server, &format!("status {status}"))),
         }
     }
 }
 
 /// Encodes text as a part of a URL.
-fn encoded(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
+fn encoded(text: &str) -> impl Display {
+    const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(text, &RESERVED)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(crate) mod state;
 mod transcript;
 mod turn;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cp_common::home::config::Origin;
 use cp_common::output::Format;
@@ -28,7 +28,7 @@ use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{count, show, style};
 use crate::interactive::console::{Console, Typed};
 use crate::interactive::hub::Hub;
-use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State, record_hub};
+use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State};
 use crate::interactive::transcript::{Digest, Transcript, close_question};
 use crate::journal::{self, Evidence, Joined, Journal};
 use crate::plane::Plane;
@@ -50,8 +50,6 @@ pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
 }
 
 const PROMPT: &str = "cp> ";
-/// The time that the end of a session waits for the hub.
-const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// Holds a session.
 pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
@@ -115,11 +113,11 @@ impl<'a> Repl<'a> {
         memory::remember_session(journal.session(), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = history::collect(&settings.shell_history, request.options.with_history, &redactor);
-        let mut hub = Hub::start(&settings.hub, request.options.closed(), &std::env::current_dir()?);
+        let hub = Hub::start(&settings.hub, request.options.closed(), &std::env::current_dir()?);
         let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         transcript.note("session_history", &shell_history)?;
         if !hub.is_pending() {
-            record_hub(&mut hub, &mut transcript)?;
+            transcript.note("session_hub", hub.loaded())?;
         }
         let turns = Digest::of(journal.directory())?.turns;
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), turns);
@@ -173,8 +171,7 @@ impl<'a> Repl<'a> {
     /// Finishes the session. Questions are asked only if the person quit.
     fn close(&mut self, orderly: bool) -> Result<()> {
         let state = &mut self.state;
-        state.hub.take(LAST_WAIT);
-        record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
+        state.hub.close(&mut state.ledgers.transcript)?;
         state.context.name_page(state.ledgers.journal.session());
         let asks = state.setup.settings.learning.ask && state.console.is_terminal();
         if orderly && asks { memory::offer_lesson(state) } else { Ok(()) }

@@ -107,19 +107,8 @@ impl State<'_> {
 
     /// Receives and records the answer of the hub, if it has arrived, and reports it at a terminal.
     pub(crate) fn poll_hub(&mut self) -> Result<()> {
-        if !self.hub.take(Duration::ZERO) {
-            return Ok(());
-        }
-        record_hub(&mut self.hub, &mut self.ledgers.transcript)?;
-        if self.console.is_terminal() { report_hub(&self.hub, &mut self.context.out) } else { Ok(()) }
-    }
-}
-
-/// Records the answer of the hub, once.
-pub(crate) fn record_hub(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
-    match hub.unrecorded() {
-        Some(loaded) => transcript.note("session_hub", &loaded),
-        None => Ok(()),
+        let arrived = self.hub.receive(Duration::ZERO, &mut self.ledgers.transcript)?;
+        if arrived && self.console.is_terminal() { report_hub(&self.hub, &mut self.context.out) } else { Ok(()) }
     }
 }
 

@@ -3,21 +3,21 @@
 
 use std::fmt::Write as _;
 
-use cp_common::{Error, Result, signals};
+use cp_common::{Error, Result};
 use serde_json::json;
 
 use crate::interactive::commands::unquoted;
-use crate::interactive::console::render::{Style, count, cut, escaped, style};
+use crate::interactive::console::render::{Style, count, escaped, style};
 use crate::interactive::history::ShellHistory;
-use crate::interactive::hub::{Hub, Loaded};
-use crate::interactive::state::{Outcome, Setup, State, record_hub};
-use crate::interactive::transcript::{End, Exchange, Transcript};
+use crate::interactive::hub::{Entry, Loaded};
+use crate::interactive::state::{Outcome, Setup, State};
+use crate::interactive::transcript::{End, Exchange};
 
 /// `:hub`, `:hub log TEXT`
 pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
-            wait(&mut state.hub, &mut state.ledgers.transcript)?;
+            state.hub.wait(&mut state.ledgers.transcript)?;
             let loaded = state.hub.loaded();
             let mut text = hub_text(loaded, state.hub.is_pending(), style());
             if let Some(brief) = &loaded.brief {
@@ -26,43 +26,29 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
             }
             Ok(Outcome { result: json!(loaded), ..Outcome::of_text(text) })
         }
-        ("log", summary) => log(state, unquoted(summary.trim())),
-        (other, _) => {
-            Err(Error::usage(format!("unknown subcommand `:hub {other}`")).hint("write :hub, or :hub log TEXT"))
-        }
+        ("log", summary) if !summary.is_empty() => log(state, unquoted(summary.trim())),
+        _ => Err(Error::usage(format!("`:hub {argument}` is not valid")).hint("write :hub, or :hub log TEXT")),
     }
-}
-
-/// Waits for the requests that were sent at the start.
-fn wait(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
-    let limit = hub.longest_wait();
-    hub.take(limit);
-    signals::check()?;
-    record_hub(hub, transcript)
 }
 
 fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
-    if summary.is_empty() {
-        return Err(Error::usage("the note is missing").hint("write :hub log TEXT"));
-    }
     let State { setup, console, ledgers, session_status, hub, .. } = state;
     let (summary, _) = setup.redactor.redact_text(summary);
-    let session = ledgers.journal.session();
-    let note = hub.note(&summary, session);
-    if !console.is_terminal() {
+    let is_terminal = console.is_terminal();
+    if !is_terminal || !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
         session_status.tracker.denied();
+        let cancelled = "cancelled: nothing was posted";
+        if is_terminal {
+            return Ok(Outcome::of_text(format!("{cancelled}\n")));
+        }
         let message =
             "cancelled: a note to the hub requires approval, and there is no terminal to ask at; nothing was posted";
         return Err(
             Error::usage(message).hint("post it from a terminal; a line of a script is never used as an answer")
         );
     }
-    if !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
-        session_status.tracker.denied();
-        return Ok(Outcome::of_text("cancelled: nothing was posted\n"));
-    }
     session_status.tracker.confirmed();
-    hub.log(&note)?;
+    let note = hub.log(&summary, ledgers.journal.session())?;
     ledgers.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })
@@ -71,34 +57,26 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
 /// `:inbox`, `:inbox read ID`
 pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     let (hub, transcript) = (&mut state.hub, &mut state.ledgers.transcript);
-    wait(hub, transcript)?;
+    hub.wait(transcript)?;
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
-            let style = style();
             let loaded = hub.loaded();
-            let mut text = String::new();
-            for message in &loaded.messages {
-                let line = format!("{}  {}: {}", message.id, message.note, message.title);
-                text.push_str(&cut(&escaped(&line).replace('\n', " "), style.width));
-                text.push('\n');
-            }
+            let line = |message: &Entry| format!("{}  {}: {}", message.id, message.note, message.title);
+            let mut text: String = loaded.messages.iter().map(|message| style().line(&line(message))).collect();
             if loaded.messages.is_empty() {
                 let why = loaded.errors.first().map_or(loaded.status, String::as_str);
                 text = format!("no unread messages ({})\n", escaped(why));
             }
             Ok(Outcome::of_text(text))
         }
-        ("read", "") => Err(Error::usage("the id of the message is missing").hint("write :inbox read ID")),
-        ("read", id) => {
+        ("read", id) if !id.is_empty() => {
             let id = id.trim();
             hub.read(id)?;
             transcript.note("session_inbox_read", &json!({"message_id": id}))?;
             let calls = vec![json!({"hub": "message read", "message_id": id})];
             Ok(Outcome { calls, ..Outcome::of_text(format!("{} is marked as read\n", escaped(id))) })
         }
-        (other, _) => {
-            Err(Error::usage(format!("unknown subcommand `:inbox {other}`")).hint("write :inbox, or :inbox read ID"))
-        }
+        _ => Err(Error::usage(format!("`:inbox {argument}` is not valid")).hint("write :inbox, or :inbox read ID")),
     }
 }
 
@@ -116,8 +94,7 @@ pub(super) fn explain(state: &State<'_>) -> Outcome {
 fn turn_text(turn: &Exchange, setup: &Setup<'_>, style: Style) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        let value = cut(&escaped(value).replace('\n', " "), style.width.saturating_sub(12).max(20));
-        let _ = writeln!(text, "{name:<11} {value}");
+        text.push_str(&style.line(&format!("{name:<11} {value}")));
     };
     line("turn", &turn.number.to_string());
     line("said", &setup.redactor.redact_text(&turn.text).0);
@@ -165,8 +142,7 @@ fn history_text(history: &ShellHistory, style: Style) -> String {
     }
     let path = history.path.as_deref().unwrap_or_default();
     for line in &history.lines {
-        let shown = format!("            {}:{} [{source}] {}", path, line.line, line.command.replace('\n', " "));
-        let _ = writeln!(text, "{}", cut(&escaped(&shown), style.width));
+        text.push_str(&style.line(&format!("            {path}:{} [{source}] {}", line.line, line.command)));
     }
     text
 }
@@ -176,18 +152,12 @@ pub(super) fn hub_text(hub: &Loaded, pending: bool, style: Style) -> String {
     let status = if pending { "asked, no answer yet" } else { hub.status };
     let mut text = format!("hub         {status}\n");
     if let Some(brief) = &hub.brief {
-        let _ = writeln!(
-            text,
-            "  brief     {} ({} bytes, {} redacted)",
-            escaped(&brief.path),
-            brief.text.len(),
-            brief.redactions
-        );
+        let (path, length, redactions) = (escaped(&brief.path), brief.text.len(), brief.redactions);
+        let _ = writeln!(text, "  brief     {path} ({length} bytes, {redactions} redacted)");
     }
     for (name, entries) in hub.lists() {
         for entry in entries {
-            let line = format!("  {name:<10} {} {} ({})", entry.id, entry.title, entry.note);
-            let _ = writeln!(text, "{}", cut(&escaped(&line).replace('\n', " "), style.width));
+            text.push_str(&style.line(&format!("  {name:<10} {} {} ({})", entry.id, entry.title, entry.note)));
         }
     }
     for error in &hub.errors {

@@ -63,6 +63,11 @@ impl Style {
         text
     }
 
+    /// Text as one line of the terminal, without control characters.
+    pub(crate) fn line(self, text: &str) -> String {
+        cut(&escaped(text).replace('\n', " "), self.width) + "\n"
+    }
+
     /// Text in the colour of an SGR code.
     pub(crate) fn painted(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
