@@ -162,7 +162,7 @@ pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &C
 /// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of
 /// its soul.
 fn governed_prompt(id: &str, plane: &Plane, agents: &Agents) -> Result<Option<String>> {
-    let is_governed = plane.governs_prompts().map_err(|failure| Error::config(failure.message))?;
+    let is_governed = plane.governs_prompts().map_err(|e| Error::config(e.message()))?;
     Ok(is_governed.then(|| soul_prompt(id, agents)))
 }
 

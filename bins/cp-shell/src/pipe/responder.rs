@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::journal::{Evidence, Journal, Turn};
 use crate::pipe::{Broken, LONGEST};
 use crate::plane::operations::Host;
-use crate::plane::{Failure, Plane, Request};
+use crate::plane::{Failure, Plane, Request, fault, is_denial};
 use crate::signals::Tracker;
 
 /// The hint for input that is not a request.
@@ -42,11 +42,11 @@ impl Host for Session {
         self.tracker.signals(plane).status()
     }
 
-    fn execute(&mut self, command: &str) -> Result<Value, Failure> {
+    fn execute(&mut self, command: &str) -> Result<Value> {
         let outcome = execute(self.flags.clone(), command);
         let receipt = outcome.as_ref().ok().and_then(|result| result.get("receipt")).cloned();
         self.calls.push(json!({"program": "cp-exec", "receipt": receipt}));
-        let is_denied = outcome.as_ref().is_err_and(Failure::is_denial);
+        let is_denied = outcome.as_ref().is_err_and(is_denial);
         self.tracker.called(is_denied);
         outcome
     }
@@ -63,15 +63,15 @@ impl Responder {
     pub(super) fn answer(&mut self, bytes: &[u8]) -> Result<Response> {
         let started = Instant::now();
         let mut text = Vec::with_capacity(bytes.len());
-        if let Err(fault) = json::normalize(bytes, &mut text) {
-            let failure = Failure::new("INVALID_JSON", format!("the request is not valid JSON: {fault}"))
-                .with("offset", fault.offset)
+        if let Err(invalid) = json::normalize(bytes, &mut text) {
+            let error = fault("INVALID_JSON", format!("the request is not valid JSON: {invalid}"))
+                .with("offset", invalid.offset)
                 .hint(EXAMPLE);
-            return self.refuse(bytes, failure, started);
+            return self.refuse(bytes, error, started);
         }
         let value: Value = match serde_json::from_slice(&text) {
             Ok(value) => value,
-            Err(e) => return self.refuse(bytes, Failure::new("INVALID_JSON", e.to_string()), started),
+            Err(e) => return self.refuse(bytes, fault("INVALID_JSON", e.to_string()), started),
         };
         let Self { plane, session } = self;
         let outcome = Request::from_value(&value)
@@ -87,18 +87,18 @@ impl Responder {
 
     /// Answers input that is not valid JSON.
     pub(super) fn broken(&mut self, broken: &Broken) -> Result<Response> {
-        let failure = if broken.text.len() > LONGEST {
-            Failure::request(format!("line {}: the request is {}", broken.line, broken.reason))
+        let error = if broken.text.len() > LONGEST {
+            fault("INVALID_REQUEST", format!("line {}: the request is {}", broken.line, broken.reason))
         } else {
-            Failure::new("INVALID_JSON", format!("line {}: {}", broken.line, broken.reason)).hint(EXAMPLE)
+            fault("INVALID_JSON", format!("line {}: {}", broken.line, broken.reason)).hint(EXAMPLE)
         };
-        self.refuse(&broken.text, failure.with("line", broken.line), Instant::now())
+        self.refuse(&broken.text, error.with("line", broken.line), Instant::now())
     }
 
     /// Answers empty input.
     pub(super) fn empty(&mut self) -> Result<Response> {
-        let failure = Failure::new("EMPTY_INPUT", "no request was given").hint(EXAMPLE);
-        self.refuse(b"", failure, Instant::now())
+        let error = fault("EMPTY_INPUT", "no request was given").hint(EXAMPLE);
+        self.refuse(b"", error, Instant::now())
     }
 
     /// Records the answered requests.
@@ -111,8 +111,8 @@ impl Responder {
         self.session.journal.end(context)
     }
 
-    fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Result<Response> {
-        self.conclude(Form::Cmd, &String::from_utf8_lossy(bytes), started, Class::Query, Err(failure))
+    fn refuse(&mut self, bytes: &[u8], error: Error, started: Instant) -> Result<Response> {
+        self.conclude(Form::Cmd, &String::from_utf8_lossy(bytes), started, Class::Query, Err(error))
     }
 
     /// Builds the answer and queues its record.
@@ -122,17 +122,17 @@ impl Responder {
         command: &str,
         started: Instant,
         class: Class,
-        outcome: Result<Value, Failure>,
+        outcome: Result<Value>,
     ) -> Result<Response> {
         let Session { journal, tracker, calls, .. } = &mut self.session;
         tracker.turns += 1;
         tracker.begin(class);
-        if outcome.as_ref().is_err_and(Failure::is_denial) {
+        if outcome.as_ref().is_err_and(is_denial) {
             tracker.denied();
         }
         tracker.end(outcome.is_ok());
-        let outcome = outcome.map_err(Failure::hinted);
-        let output = outcome.as_ref().map_or_else(Failure::to_value, Value::clone);
+        let outcome = outcome.map_err(Failure::from);
+        let output = outcome.as_ref().map_or_else(|failure| json!(failure), Value::clone);
         let evidence = Evidence::new(form, command, started, &output, self.plane.take_reads());
         let succeeded = outcome.is_ok();
         journal.stage(Turn { command, form, succeeded, evidence: &evidence, calls: std::mem::take(calls) })?;
@@ -144,9 +144,9 @@ impl Responder {
 
 /// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is an error whose
 /// details have the result. No shell is used, so a command with shell syntax is refused.
-fn execute(flags: Vec<OsString>, command: &str) -> Result<Value, Failure> {
+fn execute(flags: Vec<OsString>, command: &str) -> Result<Value> {
     if command.is_empty() {
-        return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
+        return Err(fault("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
     }
     let request = json!({ "tool": "shell", "arguments": { "command": command } }).to_string();
     let mut first = None;
@@ -157,13 +157,13 @@ fn execute(flags: Vec<OsString>, command: &str) -> Result<Value, Failure> {
     // A program without an answer before its last line did not read the request.
     let Some(answer) = first else {
         let nothing = || Error::new(Code::Io, "cp-exec did not answer");
-        return Err(ended.err().unwrap_or_else(nothing).into());
+        return Err(ended.err().unwrap_or_else(nothing));
     };
     match answer_of(&answer) {
-        Err(error) if error.code() == Code::CommandFailed => Err(Failure::handler(error.message())
+        Err(error) if error.code() == Code::CommandFailed => Err(fault("HANDLER_ERROR", error.message())
             .with("error_code", error.code().row().name)
             .with("result", error.details())),
-        other => other.map_err(Failure::from),
+        other => other,
     }
 }
 

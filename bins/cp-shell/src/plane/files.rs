@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved_below;
 use cp_common::keys::hex;
+use cp_common::{Code, Error, Result};
 use cp_policy::{PathClass, Table, classify, default_roots};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::plane::{Failure, Plane};
+use crate::plane::{FAULT, Plane, fault};
 
 /// The largest file that is parsed as a whole.
 const LARGEST: u64 = 64 << 20;
@@ -66,7 +67,7 @@ impl Plane {
     }
 
     /// Opens a file below the root; returns its real path, or `None` if the file does not exist.
-    fn open_file(&self, below: &Path) -> Result<Option<(PathBuf, File)>, Failure> {
+    fn open_file(&self, below: &Path) -> Result<Option<(PathBuf, File)>> {
         let path = match self.root.join(below).canonicalize() {
             Ok(path) => path,
             Err(e) if is_absent(&e) => return Ok(None),
@@ -88,7 +89,7 @@ impl Plane {
 
     /// Reads at most the last `limit` bytes of a file and declares them with their offset. `None` if the file does not
     /// exist.
-    pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<Tail>, Failure> {
+    pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<Tail>> {
         let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
         let mut bytes = Vec::new();
         let mut read_tail = || -> std::io::Result<u64> {
@@ -111,7 +112,7 @@ impl Plane {
         &self,
         below: impl AsRef<Path>,
         parse: impl FnOnce(&[u8]) -> Result<T, String>,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Option<T>> {
         let below = below.as_ref();
         let Some(Tail { bytes, is_whole }) = self.tail(below, LARGEST)? else { return Ok(None) };
         let parsed = if is_whole { parse(&bytes) } else { Err(format!("larger than {} MiB", LARGEST >> 20)) };
@@ -119,12 +120,12 @@ impl Plane {
     }
 
     /// The JSON of a file; `None` if the file does not exist.
-    pub(crate) fn json(&self, below: impl AsRef<Path>) -> Result<Option<Value>, Failure> {
+    pub(crate) fn json(&self, below: impl AsRef<Path>) -> Result<Option<Value>> {
         self.parsed(below, |bytes| serde_json::from_slice(bytes).map_err(|e| format!("not valid JSON: {e}")))
     }
 
     /// The rows of a registry; none if the file does not exist.
-    pub(crate) fn table(&self, below: impl AsRef<Path>) -> Result<Table, Failure> {
+    pub(crate) fn table(&self, below: impl AsRef<Path>) -> Result<Table> {
         Ok(self
             .parsed(below, |bytes| Table::parse(text(bytes)?).map_err(|e| e.message().to_owned()))?
             .unwrap_or_default())
@@ -132,7 +133,7 @@ impl Plane {
 
     /// Reads the entries of a ledger of any length. A last line without a line feed is left out, because it is still
     /// being written.
-    pub(crate) fn entries(&self, below: &Path, each: &mut EachEntry<'_>) -> Result<(), Failure> {
+    pub(crate) fn entries(&self, below: &Path, each: &mut EachEntry<'_>) -> Result<()> {
         let (mut line, mut number) = (Vec::new(), 0);
         let read = self.blocks(below, &mut |block, path| {
             for piece in block.split_inclusive(|byte| *byte == b'\n') {
@@ -152,12 +153,12 @@ impl Plane {
     }
 
     /// The hash of a file; `None` if the file does not exist.
-    pub(crate) fn hash(&self, below: impl AsRef<Path>) -> Result<Option<String>, Failure> {
+    pub(crate) fn hash(&self, below: impl AsRef<Path>) -> Result<Option<String>> {
         self.blocks(below.as_ref(), &mut |_, _| {})
     }
 
     /// Reads a file block by block, and returns its hash.
-    fn blocks(&self, below: &Path, each: &mut dyn FnMut(&[u8], &Path)) -> Result<Option<String>, Failure> {
+    fn blocks(&self, below: &Path, each: &mut dyn FnMut(&[u8], &Path)) -> Result<Option<String>> {
         let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
         let (mut hasher, mut block) = (Sha256::new(), vec![0; BLOCK]);
         loop {
@@ -177,7 +178,7 @@ impl Plane {
     }
 
     /// The names in a directory, sorted; none if the directory does not exist.
-    pub(crate) fn names(&self, below: impl AsRef<Path>) -> Result<Vec<String>, Failure> {
+    pub(crate) fn names(&self, below: impl AsRef<Path>) -> Result<Vec<String>> {
         let below = below.as_ref();
         let list = || -> std::io::Result<Vec<String>> {
             let mut names = Vec::new();
@@ -218,17 +219,17 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn failed(below: &Path, error: &std::io::Error) -> Failure {
+fn failed(below: &Path, error: &std::io::Error) -> Error {
     let reason = error.to_string().to_lowercase();
     let reason = reason.split_once(" (os error").map_or(reason.as_str(), |(reason, _)| reason);
-    Failure::handler(format!("{}: cannot be read: {reason}", below.display()))
+    fault("HANDLER_ERROR", format!("{}: cannot be read: {reason}", below.display()))
         .with("file", below.display().to_string())
         .hint("make it readable for the user who runs this")
 }
 
 /// The failure for a file of the tree whose content is not valid.
-pub(crate) fn damaged(below: &Path, how: &str) -> Failure {
-    Failure::handler(format!("{}: {how}", below.display()))
+pub(crate) fn damaged(below: &Path, how: &str) -> Error {
+    fault("HANDLER_ERROR", format!("{}: {how}", below.display()))
         .with("file", below.display().to_string())
         .hint("restore the file, or correct it")
 }
@@ -236,14 +237,14 @@ pub(crate) fn damaged(below: &Path, how: &str) -> Failure {
 const CONFIG: &str = "config/governed_roots.json";
 
 /// `governed_roots`
-pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
+pub(super) fn governed_roots(plane: &Plane) -> Result<Value> {
     let roots = roots(plane)?;
     let count = roots.len();
     Ok(json!({"roots": roots, "count": count}))
 }
 
 /// The governed roots of the tree, or the default ones.
-fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
+fn roots(plane: &Plane) -> Result<Vec<String>> {
     let roots = plane.parsed(CONFIG, |config| {
         let config: Value = serde_json::from_slice(config).map_err(|e| format!("not valid JSON: {e}"))?;
         let roots = config.get("governed_roots").and_then(Value::as_array);
@@ -255,9 +256,9 @@ fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
 }
 
 /// `explain_path`
-pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
+pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value> {
     if path.contains('\0') {
-        return Err(Failure::request("a path cannot contain NUL").with("field", "path"));
+        return Err(fault("INVALID_REQUEST", "a path cannot contain NUL").with("field", "path"));
     }
     let roots = roots(plane)?;
     let (class, root) = classify(plane.root(), Path::new(path), &roots);
@@ -278,7 +279,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
 const FILE: &str = "modules/shell/capabilities.json";
 
 /// Refuses to read a forbidden file.
-pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
+pub(super) fn check_read(plane: &Plane, path: &str) -> Result<()> {
     let Some(capabilities) = plane.json(FILE)? else { return Ok(()) };
     let forbidden: Option<Vec<String>> = serde_json::from_value(capabilities["capabilities"]["forbidden"].clone())
         .map_err(|_| damaged(Path::new(FILE), "`capabilities.forbidden` is not a list of strings"))?;
@@ -286,7 +287,8 @@ pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
     let real = resolved_below(plane.root(), Path::new(path));
     let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
     if forbidden.is_match(path) {
-        return Err(Failure::new("CAPABILITY_DENIED", format!("Capability denied: read on {path}"))
+        return Err(Error::new(Code::Forbidden, format!("Capability denied: read on {path}"))
+            .with(FAULT, "CAPABILITY_DENIED")
             .with("capability", "read")
             .with("path", path)
             .hint(format!("it is forbidden in {FILE}")));
@@ -351,10 +353,10 @@ mod tests {
     fn link_out_of_the_tree_and_pipe_are_refused() {
         let (root, files) = files();
         symlink("/etc/passwd", root.path().join("f")).unwrap();
-        assert!(files.json("f").unwrap_err().message.contains("outside"));
+        assert!(files.json("f").unwrap_err().message().contains("outside"));
         let (pipe, kind) = (root.path().join("p"), rustix::fs::FileType::Fifo);
         rustix::fs::mknodat(rustix::fs::CWD, pipe, kind, rustix::fs::Mode::RWXU, 0).unwrap();
-        assert!(files.json("p").unwrap_err().message.contains("not a regular file"));
+        assert!(files.json("p").unwrap_err().message().contains("not a regular file"));
     }
 
     /// A tree with a link of each kind, and its real root.

@@ -3,27 +3,28 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use cp_common::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::packages::is_name;
-use crate::plane::{Failure, Parameters, Plane};
+use crate::plane::{Parameters, Plane, fault};
 
 /// The default number of entries.
 const LIMIT: usize = 10;
 
 /// `ledger_query`
-pub(super) fn query(plane: &Plane, request: &Parameters) -> Result<Value, Failure> {
+pub(super) fn query(plane: &Plane, request: &Parameters) -> Result<Value> {
     let kind = request.optional("type")?.unwrap_or("governance");
     let limit = request.count("limit")?.unwrap_or(LIMIT);
     let filter = request.optional("event_filter")?.map(str::to_lowercase);
     if !is_name(kind) {
-        return Err(Failure::request(format!("`{kind}` is not the name of a ledger")).with("field", "type"));
+        return Err(fault("INVALID_REQUEST", format!("`{kind}` is not the name of a ledger")).with("field", "type"));
     }
     let file = newest(plane, kind)?.ok_or_else(|| {
-        Failure::new("LEDGER_NOT_FOUND", format!("ledger not found: `{kind}`"))
+        fault("LEDGER_NOT_FOUND", format!("ledger not found: `{kind}`"))
             .with("type", kind)
             .hint(format!("looked for ledger/{kind}-*.jsonl, ledger/{kind}.jsonl and ledger/index.jsonl"))
     })?;
@@ -47,7 +48,7 @@ pub(super) fn query(plane: &Plane, request: &Parameters) -> Result<Value, Failur
 }
 
 /// Returns the newest segment of a ledger, or the ledger, or the index.
-fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>, Failure> {
+fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>> {
     let segments = segments(plane, kind)?;
     let plain = [format!("ledger/{kind}.jsonl"), "ledger/index.jsonl".to_owned()];
     let plain = plain.into_iter().map(PathBuf::from).find(|file| plane.root().join(file).is_file());
@@ -55,7 +56,7 @@ fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// Returns the segments of a rotated ledger, oldest first.
-pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>> {
     let prefix = format!("{kind}-");
     let names = plane.names("ledger")?.into_iter();
     let segments = names.filter(|name| {
@@ -107,22 +108,22 @@ pub(crate) enum GateState {
 }
 
 /// Parses a built-in text.
-pub(super) fn built_in<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
-    serde_json::from_str(text).map_err(|e| Failure::handler(format!("a built-in text: {e}")))
+pub(super) fn built_in<T: DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| fault("HANDLER_ERROR", format!("a built-in text: {e}")))
 }
 
 /// The gates by name: phase and description.
-pub(super) fn gates() -> Result<Map<String, Value>, Failure> {
+pub(super) fn gates() -> Result<Map<String, Value>> {
     built_in(include_str!("guidance/gates.json"))
 }
 
 /// `gate_status`
-pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure> {
+pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value> {
     let mut gates = gates()?;
     if let Some(gate) = gate {
         if !gates.contains_key(gate) {
             let names: Vec<String> = gates.keys().cloned().collect();
-            return Err(Failure::request(format!("no gate `{gate}`"))
+            return Err(fault("INVALID_REQUEST", format!("no gate `{gate}`"))
                 .with("field", "gate")
                 .with("valid_gates", names.clone())
                 .hint(format!("the gates are {}", names.join(", "))));
@@ -149,7 +150,7 @@ pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value, Fa
 }
 
 /// Returns the files of the governance ledger, oldest first.
-pub(super) fn governance_files(plane: &Plane) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn governance_files(plane: &Plane) -> Result<Vec<PathBuf>> {
     let exists = |path: &Path| plane.root().join(path).symlink_metadata().is_ok();
     let directory = Path::new("ledger");
     if exists(directory) && !plane.root().join(directory).is_dir() {
@@ -200,7 +201,7 @@ pub(crate) fn gate_state(plane: &Plane) -> GateState {
     lately(plane).unwrap_or(GateState::Closed)
 }
 
-fn lately(plane: &Plane) -> Result<GateState, Failure> {
+fn lately(plane: &Plane) -> Result<GateState> {
     let Some(file) = governance_files(plane)?.into_iter().next_back() else { return Ok(GateState::Open) };
     let tail = plane.tail(&file, LATELY)?;
     tail.as_ref().map(state_after).ok_or_else(|| damaged(&file, "leads to no file"))

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 pub(crate) use files::{Read, hash_of};
 pub(crate) use ledgers::GateState;
@@ -66,7 +66,7 @@ impl Plane {
     }
 
     /// True if the tree has a registry of governed prompts.
-    pub(crate) fn governs_prompts(&self) -> Result<bool, Failure> {
+    pub(crate) fn governs_prompts(&self) -> Result<bool> {
         Ok(self.parsed("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
     }
 }
@@ -81,31 +81,30 @@ pub(crate) struct Parameters {
 
 impl Parameters {
     /// A required parameter.
-    pub(crate) fn required(&self, name: &str) -> Result<&str, Failure> {
-        self.optional(name)?.filter(|text| !text.is_empty()).ok_or_else(|| {
-            Failure::new("MISSING_FIELD", format!("{} needs `{name}`", self.operation)).with("field", name)
-        })
+    pub(crate) fn required(&self, name: &str) -> Result<&str> {
+        self.optional(name)?
+            .filter(|text| !text.is_empty())
+            .ok_or_else(|| fault("MISSING_FIELD", format!("{} needs `{name}`", self.operation)).with("field", name))
     }
 
     /// An optional parameter; `null` is the same as none.
-    pub(crate) fn optional(&self, name: &str) -> Result<Option<&str>, Failure> {
+    pub(crate) fn optional(&self, name: &str) -> Result<Option<&str>> {
         match self.members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => {
-                Err(Failure::request(format!("`{name}` must be a string, not {}", type_of(other))).with("field", name))
-            }
+            Some(other) => Err(fault("INVALID_REQUEST", format!("`{name}` must be a string, not {}", type_of(other)))
+                .with("field", name)),
         }
     }
 
     /// An optional count, a positive integer.
-    pub(crate) fn count(&self, name: &str) -> Result<Option<usize>, Failure> {
+    pub(crate) fn count(&self, name: &str) -> Result<Option<usize>> {
         match self.members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => {
                 match value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0) {
                     Some(count) => Ok(Some(count)),
-                    None => Err(Failure::request(format!("`{name}` must be a positive integer, not {value}"))
+                    None => Err(fault("INVALID_REQUEST", format!("`{name}` must be a positive integer, not {value}"))
                         .with("field", name)),
                 }
             }
@@ -125,102 +124,56 @@ pub(crate) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Why a request failed.
+/// The detail of an error that has a code of the control plane.
+const FAULT: &str = "fault";
+
+/// An error with a code of the control plane, such as `MISSING_FIELD`.
+pub(crate) fn fault(code: &str, message: impl Into<String>) -> Error {
+    Error::validation(message).with(FAULT, code)
+}
+
+/// True if the error is a denial.
+pub(crate) fn is_denial(error: &Error) -> bool {
+    matches!(error.code(), Code::Forbidden | Code::ConfirmationRequired | Code::HumanRequired)
+}
+
+/// The `error` member of the envelope.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(deny_unknown_fields, rename = "Fault"))]
 pub(crate) struct Failure {
     /// The code, such as `MISSING_FIELD`.
-    pub(crate) code: &'static str,
+    pub(crate) code: String,
     /// The message.
     pub(crate) message: String,
     /// Details for programs.
     pub(crate) details: Map<String, Value>,
 }
 
-impl Failure {
-    /// A failure without details.
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: Map::new() }
-    }
-
-    /// The failure for a member of the request with an invalid type or value.
-    pub(crate) fn request(message: impl Into<String>) -> Self {
-        Self::new("INVALID_REQUEST", message)
-    }
-
-    /// The failure for a tree that cannot be read.
-    pub(crate) fn handler(message: impl Into<String>) -> Self {
-        Self::new("HANDLER_ERROR", message)
-    }
-
-    /// Adds a detail.
-    #[must_use]
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.details.insert(name.to_owned(), value.into());
-        self
-    }
-
-    /// Adds a hint.
-    #[must_use]
-    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
-        self.with("hint", hint.into())
-    }
-
-    /// Adds a general hint for the code if the failure has none.
-    #[must_use]
-    pub(crate) fn hinted(self) -> Self {
-        if self.details.contains_key("hint") {
-            return self;
-        }
-        let hint = match (self.code, self.details.get("field").and_then(Value::as_str)) {
+impl From<Error> for Failure {
+    /// The code of an error without a code of the control plane becomes a detail.
+    fn from(error: Error) -> Self {
+        let (mut message, mut details) = (error.message().to_owned(), error.details());
+        let code = if let Some(Value::String(code)) = details.shift_remove(FAULT) {
+            code
+        } else {
+            details.insert("error_code".to_owned(), error.code().row().name.into());
+            // A governed path is refused with the name of its class.
+            if let Some(class) = details.get("class").and_then(Value::as_str).map(str::to_owned) {
+                message = format!("{message}: {class}");
+                details.insert("rule".to_owned(), class.into());
+            }
+            // A refusal by the tree's own declarations always has the same code.
+            let is_declared =
+                details.contains_key("class") || details.get("rule").is_some_and(|rule| rule == "capabilities");
+            if is_declared { "CAPABILITY_DENIED" } else { "HANDLER_ERROR" }.to_owned()
+        };
+        let hint = match (code.as_str(), details.get("field").and_then(Value::as_str)) {
             ("MISSING_FIELD", Some(field)) => format!("add \"{field}\":\"...\""),
             ("HANDLER_ERROR", _) => "run `cp-shell doctor` to find the cause, then retry".to_owned(),
             _ => "see OPERATIONS in cp-shell(1) for the parameters".to_owned(),
         };
-        self.hint(hint)
-    }
-
-    /// True if something was denied.
-    pub(crate) fn is_denial(&self) -> bool {
-        let code = self.details.get("error_code").and_then(Value::as_str).unwrap_or_default();
-        self.code == "CAPABILITY_DENIED"
-            || ["E_FORBIDDEN", "E_CONFIRMATION_REQUIRED", "E_HUMAN_REQUIRED"].contains(&code)
-    }
-
-    /// The `error` member of the envelope.
-    pub(crate) fn to_value(&self) -> Value {
-        json!(self)
-    }
-}
-
-impl From<Error> for Failure {
-    /// The code and details of the error become details of the failure.
-    fn from(error: Error) -> Self {
-        let mut details = error.details();
-        details.insert("error_code".to_owned(), error.code().row().name.into());
-        // A refusal by the tree's own declarations always has the same code. A governed path is refused with the name
-        // of its class.
-        let class = details.get("class").filter(|class| class.is_string()).cloned();
-        if let Some(class) = class {
-            let message = format!("{}: {}", error.message(), class.as_str().unwrap_or_default());
-            details.insert("rule".to_owned(), class);
-            return Self { code: "CAPABILITY_DENIED", message, details };
-        }
-        let is_declared = details.get("rule").is_some_and(|rule| rule == "capabilities");
-        let code = if is_declared { "CAPABILITY_DENIED" } else { "HANDLER_ERROR" };
-        Self { code, message: error.message().to_owned(), details }
-    }
-}
-
-impl From<Failure> for Error {
-    /// The failure as an error for a person.
-    fn from(failure: Failure) -> Self {
-        let code = if failure.is_denial() { Code::Forbidden } else { Code::Validation };
-        let failure = failure.hinted();
-        failure.details.into_iter().fold(Self::new(code, failure.message), |error, (name, value)| match value {
-            Value::String(hint) if name == "hint" => error.hint(hint),
-            value => error.with(&name, value),
-        })
+        details.entry("hint").or_insert_with(|| hint.into());
+        Self { code, message, details }
     }
 }

@@ -2,9 +2,10 @@
 
 use cp_common::program::Class;
 use cp_common::spelling::nearest;
+use cp_common::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use crate::plane::{Failure, Parameters, Plane, files, ledgers, packages, registries, trace, type_of, work_orders};
+use crate::plane::{Parameters, Plane, fault, files, ledgers, packages, registries, trace, type_of, work_orders};
 
 /// The session in which an operation runs.
 pub(crate) trait Host {
@@ -12,7 +13,7 @@ pub(crate) trait Host {
     fn signal_status(&mut self, plane: &Plane) -> Value;
 
     /// Runs a command under policy, and returns the result of the execution.
-    fn execute(&mut self, command: &str) -> Result<Value, Failure>;
+    fn execute(&mut self, command: &str) -> Result<Value>;
 }
 
 /// An operation of the control plane.
@@ -21,7 +22,7 @@ pub(crate) struct Operation {
     pub(crate) name: &'static str,
     /// The parameters that can follow the name in a command, separated by blanks.
     words: &'static str,
-    run: fn(&Plane, &Parameters, &mut dyn Host) -> Result<Value, Failure>,
+    run: fn(&Plane, &Parameters, &mut dyn Host) -> Result<Value>,
 }
 
 macro_rules! operations {
@@ -83,16 +84,16 @@ impl Request {
     }
 
     /// Parses a request. The default operation is `pkg_list`.
-    pub(crate) fn from_value(value: &Value) -> Result<Self, Failure> {
+    pub(crate) fn from_value(value: &Value) -> Result<Self> {
         let Value::Object(object) = value else {
-            return Err(Failure::request(format!("a request must be a JSON object, not {}", type_of(value)))
+            return Err(fault("INVALID_REQUEST", format!("a request must be a JSON object, not {}", type_of(value)))
                 .hint("write {\"operation\":\"pkg_list\"}"));
         };
         let operation = match object.get("operation") {
             None => &OPERATIONS[0],
             Some(Value::String(name)) => find(name).ok_or_else(|| unknown(name))?,
             Some(other) => {
-                return Err(Failure::request(format!("`operation` must be a string, not {}", type_of(other)))
+                return Err(fault("INVALID_REQUEST", format!("`operation` must be a string, not {}", type_of(other)))
                     .with("field", "operation"));
             }
         };
@@ -135,7 +136,7 @@ impl Request {
     }
 
     /// Runs the operation.
-    pub(crate) fn run(&self, plane: &Plane, host: &mut dyn Host) -> Result<Value, Failure> {
+    pub(crate) fn run(&self, plane: &Plane, host: &mut dyn Host) -> Result<Value> {
         (self.operation.run)(plane, &self.parameters, host)
     }
 }
@@ -148,8 +149,8 @@ fn names() -> Vec<&'static str> {
     OPERATIONS.iter().map(|operation| operation.name).collect()
 }
 
-fn unknown(name: &str) -> Failure {
-    let failure = Failure::new("UNKNOWN_OPERATION", format!("unknown operation `{name}`"))
+fn unknown(name: &str) -> Error {
+    let failure = fault("UNKNOWN_OPERATION", format!("unknown operation `{name}`"))
         .with("operation", name)
         .with("valid_operations", names());
     match nearest(name, names()) {
@@ -159,7 +160,7 @@ fn unknown(name: &str) -> Failure {
 }
 
 /// Runs a query command, or a command of the system after `!`. Other text is not run.
-fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, Failure> {
+fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value> {
     let text = command.trim();
     let text = text.strip_prefix(':').unwrap_or(text);
     if let Some(command_line) = text.strip_prefix('!') {
@@ -177,7 +178,7 @@ fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, F
 }
 
 /// `compliance`
-fn compliance(plane: &Plane) -> Result<Value, Failure> {
+fn compliance(plane: &Plane) -> Result<Value> {
     Ok(json!({
         "governance_chain": ledgers::built_in::<Value>(CHAIN)?,
         "gates": ledgers::gates()?,
@@ -201,7 +202,7 @@ const QUICK_REFERENCE: &str = include_str!("guidance/quick_reference.json");
 const TROUBLESHOOT: &str = include_str!("guidance/troubleshoot.json");
 
 /// The meaning of gate errors. All are listed if none matches, so that a wrong guess still gets an answer.
-fn troubleshoot(error_type: Option<&str>) -> Result<Value, Failure> {
+fn troubleshoot(error_type: Option<&str>) -> Result<Value> {
     let mut guide: Map<String, Value> = ledgers::built_in(TROUBLESHOOT)?;
     if let Some(wanted) = error_type.map(str::to_uppercase) {
         let matches = |name: &str| name.to_uppercase().contains(&wanted);
@@ -213,7 +214,7 @@ fn troubleshoot(error_type: Option<&str>) -> Result<Value, Failure> {
 }
 
 /// A manifest to start from.
-fn example_manifest(package_type: Option<&str>) -> Result<Value, Failure> {
+fn example_manifest(package_type: Option<&str>) -> Result<Value> {
     let package_type = package_type.unwrap_or("library");
     let text = if package_type == "agent" { EXAMPLE_AGENT } else { EXAMPLE_LIBRARY };
     let mut example: Map<String, Value> = ledgers::built_in(text)?;

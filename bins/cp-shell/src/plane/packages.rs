@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use cp_common::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
-use crate::plane::{Failure, Plane};
+use crate::plane::{FAULT, Failure, Plane, fault};
 
 /// The plane whose packages are in `installed/` itself.
 const ROOT_PLANE: &str = "ho3";
@@ -107,15 +108,15 @@ impl Package {
 }
 
 /// `pkg_list`
-pub(super) fn rows(plane: &Plane, of: Option<&str>) -> Result<Value, Failure> {
+pub(super) fn rows(plane: &Plane, of: Option<&str>) -> Result<Value> {
     let rows: Vec<Value> = list(plane, of)?.iter().map(Package::row).collect();
     Ok(json!({"packages": rows, "count": rows.len()}))
 }
 
 /// `pkg_info`
-pub(super) fn info(plane: &Plane, id: &str) -> Result<Value, Failure> {
+pub(super) fn info(plane: &Plane, id: &str) -> Result<Value> {
     find(plane, id)?.map(|package| package.info()).ok_or_else(|| {
-        Failure::new("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
+        fault("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
             .with("package_id", id)
             .hint("`pkg_list` lists the installed packages")
     })
@@ -127,18 +128,18 @@ pub(super) fn path_of(asset: &Value) -> Option<&str> {
 }
 
 /// Returns the installed packages of a plane. A package that cannot be read is listed with the reason.
-pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Failure> {
+pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>> {
     let name = of.unwrap_or(ROOT_PLANE);
     if !is_name(name) {
-        return Err(Failure::request(format!("`{name}` is not the name of a plane"))
+        return Err(fault("INVALID_REQUEST", format!("`{name}` is not the name of a plane"))
             .with("field", "plane")
             .hint("the planes are ho1, ho2 and ho3"));
     }
     let directory = directory_of(name);
     let mut packages = Vec::new();
     for id in plane.names(&directory)? {
-        let bad = |failure: Failure| {
-            let fault = Some(invalid(failure, &id).hinted().to_value());
+        let bad = |error: Error| {
+            let fault = Some(json!(Failure::from(invalid(error, &id))));
             Package {
                 id: id.clone(),
                 directory: directory.join(&id),
@@ -147,13 +148,13 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
                 ..Package::default()
             }
         };
-        packages.extend(read(plane, &directory, &id, name).unwrap_or_else(|failure| Some(bad(failure))));
+        packages.extend(read(plane, &directory, &id, name).unwrap_or_else(|error| Some(bad(error))));
     }
     Ok(packages)
 }
 
 /// Returns the packages of all planes.
-pub(super) fn all(plane: &Plane) -> Result<Vec<Package>, Failure> {
+pub(super) fn all(plane: &Plane) -> Result<Vec<Package>> {
     let mut packages = Vec::new();
     for name in planes(plane)? {
         packages.extend(list(plane, Some(&name))?);
@@ -162,22 +163,22 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<Package>, Failure> {
 }
 
 /// The planes that have packages, the root plane first.
-fn planes(plane: &Plane) -> Result<Vec<String>, Failure> {
+fn planes(plane: &Plane) -> Result<Vec<String>> {
     let others = plane.names("planes")?.into_iter().filter(|name| is_name(name) && name != ROOT_PLANE);
     Ok(std::iter::once(ROOT_PLANE.to_owned()).chain(others).collect())
 }
 
 /// Finds a package in any plane.
-pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>, Failure> {
+pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>> {
     if !is_name(id) {
         return Ok(None);
     }
     for name in planes(plane)? {
         let directory = directory_of(&name);
         if plane.root().join(&directory).join(id).is_dir() {
-            let package = read(plane, &directory, id, &name).map_err(|failure| invalid(failure, id))?;
+            let package = read(plane, &directory, id, &name).map_err(|error| invalid(error, id))?;
             return package.map(Some).ok_or_else(|| {
-                Failure::new("INVALID_MANIFEST", format!("the package `{id}` has no manifest.json"))
+                fault("INVALID_MANIFEST", format!("the package `{id}` has no manifest.json"))
                     .with("package_id", id)
                     .hint("install it again")
             });
@@ -186,8 +187,8 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>, Failure> 
     Ok(None)
 }
 
-fn invalid(failure: Failure, id: &str) -> Failure {
-    Failure { code: "INVALID_MANIFEST", ..failure.with("package_id", id) }
+fn invalid(error: Error, id: &str) -> Error {
+    error.with("package_id", id).with(FAULT, "INVALID_MANIFEST")
 }
 
 fn directory_of(plane: &str) -> PathBuf {
@@ -195,7 +196,7 @@ fn directory_of(plane: &str) -> PathBuf {
 }
 
 /// Reads a package. `None` if the directory has no manifest.
-fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Result<Option<Package>, Failure> {
+fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Result<Option<Package>> {
     let directory = installed.join(id);
     let Some(manifest) = object(plane, &directory.join("manifest.json"))? else { return Ok(None) };
     if manifest.get("assets").is_some_and(|assets| !assets.is_array()) {
@@ -205,7 +206,7 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
     Ok(Some(Package { id: id.to_owned(), directory, plane: name.to_owned(), manifest, receipt, fault: None }))
 }
 
-fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>, Failure> {
+fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>> {
     let value = plane.json(file)?;
     if value.as_ref().is_some_and(|value| !value.is_object()) {
         return Err(damaged(file, "not a JSON object"));

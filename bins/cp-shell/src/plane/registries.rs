@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::Chars;
 
+use cp_common::Result;
 use cp_policy::Row;
 use serde_json::{Map, Number, Value, json};
 use yaml_rust2::parser::Parser;
@@ -11,7 +12,7 @@ use yaml_rust2::{Event, Yaml};
 
 use crate::plane::files::text;
 use crate::plane::packages::is_name;
-use crate::plane::{Failure, Plane};
+use crate::plane::{Plane, fault};
 
 pub(super) const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
 pub(super) const SPECS: &str = "registries/specs_registry.csv";
@@ -21,13 +22,13 @@ pub(super) const OWNERSHIP: &str = "registries/file_ownership.csv";
 pub(super) const ARTIFACTS: &str = "registries/control_plane_registry.csv";
 
 /// `list_frameworks`
-pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
+pub(super) fn list_frameworks(plane: &Plane) -> Result<Value> {
     let frameworks: Vec<Value> = plane.table(FRAMEWORKS)?.rows().map(Row::to_value).collect();
     Ok(json!({"frameworks": frameworks, "count": frameworks.len()}))
 }
 
 /// `list_specs`
-pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value, Failure> {
+pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value> {
     let table = plane.table(SPECS)?;
     let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
     let specs: Vec<Value> = wanted.map(Row::to_value).collect();
@@ -35,9 +36,9 @@ pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value
 }
 
 /// `spec_info`
-pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
+pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value> {
     let manifest = spec_manifest(plane, id)?.ok_or_else(|| {
-        Failure::new("SPEC_NOT_FOUND", format!("the spec `{id}` has no manifest"))
+        fault("SPEC_NOT_FOUND", format!("the spec `{id}` has no manifest"))
             .with("spec_id", id)
             .hint("`list_specs` lists the registered specs")
     })?;
@@ -45,7 +46,7 @@ pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
 }
 
 /// The manifest of a spec, if any.
-pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
+pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>> {
     if !is_name(id) {
         return Ok(None);
     }
@@ -58,7 +59,7 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
 }
 
 /// The number of items in each registry.
-pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
+pub(super) fn stats(plane: &Plane) -> Result<Value> {
     let (mut total, mut registries) = (0, 0);
     let (mut by_status, mut by_registry) = (BTreeMap::<String, usize>::new(), BTreeMap::new());
     for name in plane.names("registries")? {

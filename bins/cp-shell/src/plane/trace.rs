@@ -3,15 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::Result;
 use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
 use crate::plane::ledgers::{event_of, pointer};
 use crate::plane::packages::{Package, path_of};
-use crate::plane::{Failure, Plane, WorkOrder, files, ledgers, packages, registries, work_orders};
+use crate::plane::{Plane, WorkOrder, files, ledgers, packages, registries, work_orders};
 
 /// `trace`
-pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
+pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value> {
     let lineage = Lineage::read(plane)?;
     let (kind, mut data) = match lineage.traced(plane, id)? {
         Some(found) => found,
@@ -53,7 +54,7 @@ fn left<'a>(relation: &'a [(String, String)], id: &'a str) -> impl Iterator<Item
 }
 
 impl Lineage {
-    fn read(plane: &Plane) -> Result<Self, Failure> {
+    fn read(plane: &Plane) -> Result<Self> {
         let (mut covers, mut unreadable) = (Vec::new(), Vec::new());
         for spec in plane.names("specs")? {
             match registries::spec_manifest(plane, &spec) {
@@ -62,7 +63,7 @@ impl Lineage {
                     let files = assets.into_iter().flatten().filter_map(path_of);
                     covers.extend(files.map(|file| (spec.clone(), file.to_owned())));
                 }
-                Err(failure) => unreadable.push(failure.message),
+                Err(e) => unreadable.push(e.message().to_owned()),
             }
         }
         let artifacts = plane.table(registries::ARTIFACTS)?;
@@ -72,7 +73,7 @@ impl Lineage {
         let packages = packages::all(plane)?;
         unreadable.extend(packages.iter().filter_map(Package::fault).map(str::to_owned));
         let orders = work_orders::all(plane).unwrap_or_else(|failure| {
-            unreadable.push(failure.message);
+            unreadable.push(failure.message().to_owned());
             Vec::new()
         });
         let owners = plane.table(registries::OWNERSHIP)?;
@@ -91,7 +92,7 @@ impl Lineage {
     }
 
     /// The kind of an artifact, and what belongs to it.
-    fn traced(&self, plane: &Plane, id: &str) -> Result<Option<(&'static str, Value)>, Failure> {
+    fn traced(&self, plane: &Plane, id: &str) -> Result<Option<(&'static str, Value)>> {
         let own = || vec![id.to_owned()];
         // Its kind, and the ids by which work orders and ledger entries may name it.
         let (kind, mut data, ids, entry_ids) = if let Some(row) = row_of(&self.frameworks, "framework_id", id) {
@@ -162,7 +163,7 @@ impl Lineage {
     }
 
     /// A file that is registered, listed or present.
-    fn file(&self, plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
+    fn file(&self, plane: &Plane, id: &str) -> Result<Option<Value>> {
         let registered = value(row_of(&self.owners, "file_path", id));
         let (packages, specs) = (union(left(&self.files_of, id)), self.specs_of_file(id));
         let is_below = !id.contains('\0') && Path::new(id).is_relative();
@@ -204,7 +205,7 @@ fn value(row: Option<&Row>) -> Value {
 }
 
 /// The newest ledger entries that contain one of these ids.
-fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>, Failure> {
+fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     for file in ledgers::governance_files(plane)?.into_iter().chain([PathBuf::from(work_orders::LEDGER)]) {
         plane.entries(&file, &mut |entry, number, path| {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::plane::files::entry;
 use crate::plane::ledgers::{event_of, member};
-use crate::plane::{Failure, Plane};
+use crate::plane::{Plane, fault};
 use cp_ledger::format::canonical::hash_value;
 
 pub(super) const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
@@ -45,7 +45,7 @@ impl WorkOrder {
 }
 
 /// The work orders, sorted by id.
-pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
+pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>> {
     let mut orders: BTreeMap<String, WorkOrder> = BTreeMap::new();
     for file in files(plane, Path::new("work_orders"), 0)? {
         let Some(payload) = plane.json(&file)? else { continue };
@@ -73,16 +73,14 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
 }
 
 /// The work orders, or one of them with its payload.
-pub(super) fn query(plane: &Plane, id: Option<&str>) -> Result<Value, Failure> {
+pub(super) fn query(plane: &Plane, id: Option<&str>) -> Result<Value> {
     let orders = all(plane)?;
     let Some(id) = id else {
         let rows: Vec<Value> = orders.iter().map(WorkOrder::to_value).collect();
         return Ok(json!({"work_orders": rows, "count": rows.len(), "active": active(plane)}));
     };
     let order = orders.into_iter().find(|order| order.id == id).ok_or_else(|| {
-        Failure::new("WORK_ORDER_NOT_FOUND", format!("no work order `{id}`"))
-            .with("work_order_id", id)
-            .hint("`wo` lists them")
+        fault("WORK_ORDER_NOT_FOUND", format!("no work order `{id}`")).with("work_order_id", id).hint("`wo` lists them")
     })?;
     let mut answer = order.to_value();
     answer["payload"] = order.payload;
@@ -103,7 +101,7 @@ fn id_in(value: &Value) -> Option<&str> {
         .find(|id| id.starts_with("WO-"))
 }
 
-fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>, Failure> {
+fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for name in plane.names(directory)? {
         let path = directory.join(&name);

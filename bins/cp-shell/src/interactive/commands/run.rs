@@ -18,7 +18,7 @@ use crate::interactive::transcript::{Digest, UNDONE};
 use crate::interactive::turn;
 use crate::plane::operations::Host;
 use crate::plane::work_orders;
-use crate::plane::{Failure, Plane, Request};
+use crate::plane::{Plane, Request, fault};
 use crate::signals::Tracker;
 
 /// The exit status if a command line, or its last program, was refused.
@@ -85,12 +85,7 @@ pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Optio
     let query = Request::of_command(line)?;
     let SessionStatus { plane, tracker, .. } = session_status;
     let answered = query.run(plane, tracker);
-    let style = style();
-    Some(
-        answered
-            .map(|result| Outcome { text: value(&result, style), result, ..Outcome::default() })
-            .map_err(Error::from),
-    )
+    Some(answered.map(|result| Outcome { text: value(&result, style()), result, ..Outcome::default() }))
 }
 
 impl Host for Tracker {
@@ -98,8 +93,8 @@ impl Host for Tracker {
         self.signals(plane).status()
     }
 
-    fn execute(&mut self, _: &str) -> std::result::Result<Value, Failure> {
-        Err(Failure::handler("commands of the system are run with `:!`").hint("write :! COMMAND"))
+    fn execute(&mut self, _: &str) -> Result<Value> {
+        Err(fault("HANDLER_ERROR", "commands of the system are run with `:!`").hint("write :! COMMAND"))
     }
 }
 
