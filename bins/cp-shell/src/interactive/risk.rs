@@ -109,9 +109,10 @@ pub(crate) fn classify(text: &str) -> Risk {
     risk
 }
 
-/// True if the text is a mass edit.
-pub(crate) fn is_mass_edit(text: &str) -> bool {
-    orders(text).any(|(_, order, _)| order.reason == MASS_EDIT)
+/// True if a turn counts for `repeated-destructive-intent`: it is destructive or a mass edit.
+pub(crate) fn changes_much(text: &str) -> bool {
+    let mut orders = orders(text);
+    orders.any(|(level, order, _)| level >= Level::Destructive || order.reason == MASS_EDIT) || runs_remote_code(text)
 }
 
 /// The orders of a text, with their verbs.
@@ -188,30 +189,8 @@ pub(crate) struct Hint {
     pub(crate) message: String,
 }
 
-/// The input of the rules.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Situation<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) level: Level,
-    /// For each earlier turn, true if it was destructive or a mass edit; the newest last.
-    pub(crate) destructive_turns: &'a [bool],
-    /// The brief and the answers of the hub.
-    pub(crate) hub: &'a str,
-}
-
 /// The number of earlier turns that are searched for a repetition.
 const LOOK_BACK: usize = 5;
-
-/// True if a turn counts for `repeated-destructive-intent`.
-pub(crate) fn is_destructive_or_mass_edit(text: &str, level: Level) -> bool {
-    level >= Level::Destructive || is_mass_edit(text)
-}
-
-/// The hints of a turn.
-pub(crate) fn hints(situation: &Situation<'_>) -> Vec<Hint> {
-    let rules = [credential_routing, secret_anti_pattern, remote_execution, repeated_destruction, hub_alignment];
-    rules.into_iter().filter_map(|rule| rule(situation)).collect()
-}
 
 /// The names of secrets, and those that ops-warden does not hand out, separated by commas.
 const SECRETS: &str = "api key,api-key,api_key,apikey,password,passwd,passphrase,secret,credential,access token,auth token,bearer token,\
@@ -219,57 +198,41 @@ const SECRETS: &str = "api key,api-key,api_key,apikey,password,passwd,passphrase
 const ROUTED: &str = "api key,api-key,api_key,apikey,password,passwd,secret,credential,token";
 const HANDS_OUT: &str = "vend give hand issue provide return fetch get send store print show supply tell ask from";
 
-fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
-    let text = situation.text.to_lowercase();
-    if !contains_any(&text, SECRETS) || text.contains("warden route") {
-        return None;
+/// The hints of a turn. `earlier` has an element for each earlier turn, true if it [`changes_much`], the newest last;
+/// `hub` is the brief and the answers of the hub.
+pub(crate) fn hints(text: &str, earlier: &[bool], hub: &str) -> Vec<Hint> {
+    let (lower, hub) = (text.to_lowercase(), hub.to_uppercase());
+    let mut hints = Vec::new();
+    let mut add = |rule, message: &str| hints.push(Hint { rule, message: message.to_owned() });
+    if contains_any(&lower, SECRETS) && !lower.contains("warden route") {
+        add(
+            "credential-routing",
+            "the turn mentions a secret: ask `warden route` how to hand it over, and keep the secret out of this session",
+        );
     }
-    let message =
-        "the turn mentions a secret: ask `warden route` how to hand it over, and keep the secret out of this session";
-    Some(Hint { rule: "credential-routing", message: message.to_owned() })
-}
-
-fn secret_anti_pattern(situation: &Situation<'_>) -> Option<Hint> {
-    let text = situation.text.to_lowercase();
-    let names_it = contains_any(&text, "ops-warden,ops warden,opswarden");
+    let names_warden = contains_any(&lower, "ops-warden,ops warden,opswarden");
     let hands_out = |word: &str| HANDS_OUT.split(' ').any(|verb| is_form_of(word, verb));
-    if !(names_it && contains_any(&text, ROUTED) && words(&text).any(hands_out)) {
-        return None;
+    if names_warden && contains_any(&lower, ROUTED) && words(&lower).any(hands_out) {
+        add("ops-warden-secret-anti-pattern", "ops-warden routes secrets and does not hand out API keys or passwords");
     }
-    let message = "ops-warden routes secrets and does not hand out API keys or passwords";
-    Some(Hint { rule: "ops-warden-secret-anti-pattern", message: message.to_owned() })
-}
-
-fn remote_execution(situation: &Situation<'_>) -> Option<Hint> {
-    if !runs_remote_code(situation.text) {
-        return None;
+    if runs_remote_code(text) {
+        add(
+            "remote-exec-review",
+            "this runs a download without review: save it, read it and check its hash before running it",
+        );
     }
-    let message = "this runs a download without review: save it, read it and check its hash before running it";
-    Some(Hint { rule: "remote-exec-review", message: message.to_owned() })
-}
-
-fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
-    if !is_destructive_or_mass_edit(situation.text, situation.level) {
-        return None;
+    let recent = &earlier[earlier.len().saturating_sub(LOOK_BACK)..];
+    let before = recent.iter().filter(|changed| **changed).count();
+    if before > 0 && changes_much(text) {
+        let (many, turns) = (before + 1, recent.len() + 1);
+        let what = format!("{many} of the last {turns} turns delete or change a lot");
+        add("repeated-destructive-intent", &format!("{what}: check the current state before continuing"));
     }
-    let before =
-        situation.destructive_turns.iter().rev().take(LOOK_BACK).filter(|is_destructive| **is_destructive).count();
-    if before == 0 {
-        return None;
+    if let Some(unseen) = workplans(text).into_iter().find(|id| !hub.contains(id.as_str())) {
+        let what = format!("{unseen} is not listed by the hub");
+        add("state-hub-alignment", &format!("{what}: the workplan file in the repository is authoritative"));
     }
-    let message = format!(
-        "{} of the last {} turns delete or change a lot: check the current state before continuing",
-        before + 1,
-        situation.destructive_turns.len().min(LOOK_BACK) + 1
-    );
-    Some(Hint { rule: "repeated-destructive-intent", message })
-}
-
-fn hub_alignment(situation: &Situation<'_>) -> Option<Hint> {
-    let hub = situation.hub.to_uppercase();
-    let unseen = workplans(situation.text).into_iter().find(|id| !hub.contains(id.as_str()))?;
-    let message = format!("{unseen} is not listed by the hub: the workplan file in the repository is authoritative");
-    Some(Hint { rule: "state-hub-alignment", message })
+    hints
 }
 
 /// The ids of workplans in a text: `CYA-WP-0007`.
@@ -359,8 +322,7 @@ mod tests {
     }
 
     fn rules(text: &str, destructive_turns: &[bool], hub: &str) -> Vec<&'static str> {
-        let level = classify(text).level;
-        hints(&Situation { text, level, destructive_turns, hub }).into_iter().map(|hint| hint.rule).collect()
+        hints(text, destructive_turns, hub).into_iter().map(|hint| hint.rule).collect()
     }
 
     #[test]

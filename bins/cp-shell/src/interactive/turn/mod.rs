@@ -14,7 +14,7 @@ use self::watch::{Seen, Watch};
 pub(crate) use self::watch::{differences, painted};
 use crate::agent::{self, ModelOptions};
 use crate::interactive::console::render::{Style, count, escaped, show, style};
-use crate::interactive::risk::{self, Level, Situation};
+use crate::interactive::risk::{self, Level};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Exchange, called_without_effect};
 use crate::signals::CONTEXT_LIMIT;
@@ -26,11 +26,8 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     state.poll_hub()?;
     let State { setup, context, hub, conversation, .. } = state;
     let risk = risk::classify(text);
-    let destructive_turns: Vec<bool> =
-        conversation.turns.iter().map(|turn| risk::is_destructive_or_mass_edit(&turn.text, turn.risk.level)).collect();
-    let hub_text = hub.loaded().text();
-    let hints =
-        risk::hints(&Situation { text, level: risk.level, destructive_turns: &destructive_turns, hub: &hub_text });
+    let earlier: Vec<bool> = conversation.turns.iter().map(|turn| risk::changes_much(&turn.text)).collect();
+    let hints = risk::hints(text, &earlier, &hub.loaded().text());
     let mut turn = Exchange {
         number: state.session_status.tracker.turns,
         text: text.to_owned(),
