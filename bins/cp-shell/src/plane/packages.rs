@@ -1,6 +1,6 @@
 //! The installed packages: a directory each, with a manifest and a receipt.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 use serde_json::{Value, json};
@@ -12,98 +12,60 @@ use crate::plane::{FAULT, Failure, Plane, fault};
 const ROOT_PLANE: &str = "ho3";
 
 /// An installed package.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Package {
     /// The id, which is the name of the directory.
     pub(crate) id: String,
     /// The directory, relative to the root.
-    directory: PathBuf,
-    /// The plane that contains the directory.
-    plane: String,
-    manifest: Value,
-    receipt: Value,
-    /// The failure, if the package cannot be read.
-    fault: Option<Value>,
+    pub(crate) location: String,
+    /// The full information about the package; with `error` if it cannot be read.
+    pub(crate) info: Value,
+    /// The work order of the receipt, or an empty string.
+    pub(crate) work_order_id: Value,
 }
 
 impl Package {
-    /// A member of the manifest.
-    pub(crate) fn member(&self, name: &str) -> Value {
-        self.manifest.get(name).cloned().unwrap_or_default()
-    }
-
-    fn or(&self, name: &str, default: &str) -> Value {
-        self.manifest.get(name).filter(|value| !value.is_null()).cloned().unwrap_or_else(|| default.into())
-    }
-
-    /// A member of the receipt, or an empty string.
-    pub(crate) fn received(&self, name: &str) -> Value {
-        self.receipt.get(name).filter(|value| !value.is_null()).cloned().unwrap_or_else(|| "".into())
-    }
-
-    fn assets(&self) -> &[Value] {
-        self.manifest.get("assets").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    fn new(id: &str, directory: &Path, plane: &str, manifest: &Value, receipt: &Value) -> Self {
+        let member = |object: &Value, name: &str| object.get(name).filter(|value| !value.is_null()).cloned();
+        let declared = |name: &str, default: &str| member(manifest, name).unwrap_or_else(|| default.into());
+        let received = |name: &str| member(receipt, name).unwrap_or_else(|| "".into());
+        let list = |name: &str| member(manifest, name).filter(Value::is_array).unwrap_or_else(|| json!([]));
+        let assets = list("assets");
+        let info = json!({
+            "package_id": id,
+            "version": declared("version", "0.0.0"),
+            "spec_id": declared("spec_id", ""),
+            "plane_id": declared("plane_id", plane),
+            "package_type": member(receipt, "package_type").unwrap_or_else(|| declared("package_type", "standard")),
+            "assets": assets,
+            "assets_count": assets.as_array().map_or(0, Vec::len),
+            "dependencies": list("dependencies"),
+            "installed_at": received("installed_at"),
+            "manifest_hash": received("manifest_hash"),
+        });
+        let location = directory.display().to_string();
+        Self { id: id.to_owned(), location, info, work_order_id: received("work_order_id") }
     }
 
     /// The spec of the manifest.
     pub(crate) fn spec(&self) -> Option<&str> {
-        self.manifest.get("spec_id")?.as_str()
+        self.info["spec_id"].as_str().filter(|spec| !spec.is_empty())
     }
 
     /// The reason why the package cannot be read, if any.
     pub(crate) fn fault(&self) -> Option<&str> {
-        self.fault.as_ref()?["message"].as_str()
+        self.info["error"]["message"].as_str()
     }
 
     /// The paths of its assets.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.assets().iter().filter_map(path_of)
-    }
-
-    fn plane(&self) -> Value {
-        self.manifest.get("plane_id").cloned().unwrap_or_else(|| self.plane.clone().into())
-    }
-
-    fn kind(&self) -> Value {
-        self.receipt.get("package_type").cloned().unwrap_or_else(|| self.or("package_type", "standard"))
-    }
-
-    /// The directory, relative to the root.
-    pub(crate) fn location(&self) -> String {
-        self.directory.display().to_string()
+        self.info["assets"].as_array().into_iter().flatten().filter_map(path_of)
     }
 
     /// The package as a row of the list.
     pub(crate) fn row(&self) -> Value {
-        let mut row = json!({
-            "package_id": self.id,
-            "version": self.or("version", "0.0.0"),
-            "assets_count": self.assets().len(),
-            "package_type": self.kind(),
-            "plane_id": self.plane(),
-            "installed_at": self.received("installed_at"),
-        });
-        if let Some(fault) = &self.fault {
-            row["error"] = fault.clone();
-        }
-        row
-    }
-
-    /// The full information about the package.
-    pub(crate) fn info(&self) -> Value {
-        let dependencies = self.member("dependencies");
-        json!({
-            "package_id": self.id,
-            "version": self.or("version", "0.0.0"),
-            "spec_id": self.or("spec_id", ""),
-            "plane_id": self.plane(),
-            "package_type": self.kind(),
-            "assets": self.assets(),
-            "assets_count": self.assets().len(),
-            "dependencies": if dependencies.is_array() { dependencies } else { json!([]) },
-            "installed_at": self.received("installed_at"),
-            "manifest_hash": self.received("manifest_hash"),
-        })
+        let names = ["package_id", "version", "assets_count", "package_type", "plane_id", "installed_at", "error"];
+        names.iter().filter_map(|name| Some(((*name).to_owned(), self.info.get(name)?.clone()))).collect()
     }
 }
 
@@ -115,7 +77,7 @@ pub(super) fn rows(plane: &Plane, of: Option<&str>) -> Result<Value> {
 
 /// `pkg_info`
 pub(super) fn info(plane: &Plane, id: &str) -> Result<Value> {
-    find(plane, id)?.map(|package| package.info()).ok_or_else(|| {
+    find(plane, id)?.map(|package| package.info).ok_or_else(|| {
         fault("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
             .with("package_id", id)
             .hint("`pkg_list` lists the installed packages")
@@ -138,17 +100,11 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>> {
     let directory = directory_of(name);
     let mut packages = Vec::new();
     for id in plane.names(&directory)? {
-        let bad = |error: Error| {
-            let fault = Some(json!(Failure::from(invalid(error, &id))));
-            Package {
-                id: id.clone(),
-                directory: directory.join(&id),
-                plane: name.to_owned(),
-                fault,
-                ..Package::default()
-            }
-        };
-        packages.extend(read(plane, &directory, &id, name).unwrap_or_else(|error| Some(bad(error))));
+        packages.extend(read(plane, &directory, &id, name).unwrap_or_else(|error| {
+            let mut package = Package::new(&id, &directory.join(&id), name, &Value::Null, &Value::Null);
+            package.info["error"] = json!(Failure::from(error));
+            Some(package)
+        }));
     }
     Ok(packages)
 }
@@ -176,8 +132,7 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>> {
     for name in planes(plane)? {
         let directory = directory_of(&name);
         if plane.root().join(&directory).join(id).is_dir() {
-            let package = read(plane, &directory, id, &name).map_err(|error| invalid(error, id))?;
-            return package.map(Some).ok_or_else(|| {
+            return read(plane, &directory, id, &name)?.map(Some).ok_or_else(|| {
                 fault("INVALID_MANIFEST", format!("the package `{id}` has no manifest.json"))
                     .with("package_id", id)
                     .hint("install it again")
@@ -187,31 +142,27 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>> {
     Ok(None)
 }
 
-fn invalid(error: Error, id: &str) -> Error {
-    error.with("package_id", id).with(FAULT, "INVALID_MANIFEST")
-}
-
 fn directory_of(plane: &str) -> PathBuf {
     if plane == ROOT_PLANE { PathBuf::from("installed") } else { ["planes", plane, "installed"].iter().collect() }
 }
 
 /// Reads a package. `None` if the directory has no manifest.
-fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Result<Option<Package>> {
+fn read(plane: &Plane, installed: &Path, id: &str, name: &str) -> Result<Option<Package>> {
     let directory = installed.join(id);
-    let Some(manifest) = object(plane, &directory.join("manifest.json"))? else { return Ok(None) };
-    if manifest.get("assets").is_some_and(|assets| !assets.is_array()) {
-        return Err(damaged(&directory.join("manifest.json"), "`assets` is not a list"));
-    }
-    let receipt = object(plane, &directory.join("receipt.json"))?.unwrap_or_default();
-    Ok(Some(Package { id: id.to_owned(), directory, plane: name.to_owned(), manifest, receipt, fault: None }))
-}
-
-fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>> {
-    let value = plane.json(file)?;
-    if value.as_ref().is_some_and(|value| !value.is_object()) {
-        return Err(damaged(file, "not a JSON object"));
-    }
-    Ok(value)
+    let object = |file: &Path| match plane.json(file)? {
+        Some(value) if !value.is_object() => Err(damaged(file, "not a JSON object")),
+        value => Ok(value),
+    };
+    let files = || {
+        let file = directory.join("manifest.json");
+        let Some(manifest) = object(&file)? else { return Ok(None) };
+        if manifest.get("assets").is_some_and(|assets| !assets.is_array()) {
+            return Err(damaged(&file, "`assets` is not a list"));
+        }
+        Ok(Some((manifest, object(&directory.join("receipt.json"))?.unwrap_or_default())))
+    };
+    let files = files().map_err(|error: Error| error.with("package_id", id).with(FAULT, "INVALID_MANIFEST"))?;
+    Ok(files.map(|(manifest, receipt)| Package::new(id, &directory, name, &manifest, &receipt)))
 }
 
 /// True if a name is a plain directory name, without separators.

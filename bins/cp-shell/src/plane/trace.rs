@@ -110,10 +110,10 @@ impl Lineage {
         } else if let Some(package) = packages::find(plane, id)? {
             let files = package.paths().flat_map(|file| self.specs_of_file(file));
             let specs = union(right(&self.spec_of, id).chain(files));
-            let mut data = package.info();
+            let mut data = package.info.clone();
             self.add_spec(&mut data, &specs);
-            data["location"] = package.location().into();
-            data["work_order_id"] = package.received("work_order_id");
+            data["location"] = package.location.clone().into();
+            data["work_order_id"] = package.work_order_id.clone();
             // The entries of its specs also concern other packages.
             ("package", data, union(own().into_iter().chain(specs)), own())
         } else if let Some(data) = self.file(plane, id)? {
