@@ -20,56 +20,44 @@ pub(crate) trait Host {
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
+    /// Its short names in commands, separated by blanks.
+    short: &'static str,
     /// The parameters that can follow the name in a command, separated by blanks.
     words: &'static str,
     run: fn(&Plane, &Parameters, &mut dyn Host) -> Result<Value>,
 }
 
 macro_rules! operations {
-    ($($name:literal $words:literal $run:expr;)*) => {
-        &[$(Operation { name: $name, words: $words, run: $run }),*]
+    ($($name:literal $short:literal $words:literal $run:expr;)*) => {
+        &[$(Operation { name: $name, short: $short, words: $words, run: $run }),*]
     };
 }
 
 /// All operations, in the order of the standard.
 static OPERATIONS: &[Operation] = operations! {
-    "pkg_list" "plane" |plane, given, _| packages::rows(plane, given.optional("plane")?);
-    "pkg_info" "package_id" |plane, given, _| packages::info(plane, given.required("package_id")?);
-    "ledger_query" "type event_filter" |plane, given, _| ledgers::query(plane, given);
-    "gate_status" "gate" |plane, given, _| ledgers::gate_status(plane, given.optional("gate")?);
-    "compliance" "" |plane, _, _| compliance(plane);
-    "trace" "artifact_id" |plane, given, _| trace::trace(plane, given.required("artifact_id")?);
-    "signal_status" "" |plane, _, host| Ok(host.signal_status(plane));
-    "execute_command" "" |plane, given, host| execute(plane, given.required("command")?, host);
-    "manifest_requirements" "" |_, _, _| ledgers::built_in(MANIFEST_REQUIREMENTS);
-    "packaging_workflow" "" |_, _, _| ledgers::built_in(PACKAGING_WORKFLOW);
-    "troubleshoot" "error_type" |_, given, _| troubleshoot(given.optional("error_type")?);
-    "example_manifest" "package_type" |_, given, _| example_manifest(given.optional("package_type")?);
-    "list_frameworks" "" |plane, _, _| registries::list_frameworks(plane);
-    "list_specs" "framework_id" |plane, given, _| registries::list_specs(plane, given.optional("framework_id")?);
-    "spec_info" "spec_id" |plane, given, _| registries::spec_info(plane, given.required("spec_id")?);
-    "governed_roots" "" |plane, _, _| files::governed_roots(plane);
-    "explain_path" "path" |plane, given, _| files::explain(plane, given.required("path")?);
+    "pkg_list" "" "plane" |plane, given, _| packages::rows(plane, given.optional("plane")?);
+    "pkg_info" "" "package_id" |plane, given, _| packages::info(plane, given.required("package_id")?);
+    "ledger_query" "ledger" "type event_filter" |plane, given, _| ledgers::query(plane, given);
+    "gate_status" "gate gates" "gate" |plane, given, _| ledgers::gate_status(plane, given.optional("gate")?);
+    "compliance" "" "" |plane, _, _| compliance(plane);
+    "trace" "" "artifact_id" |plane, given, _| trace::trace(plane, given.required("artifact_id")?);
+    "signal_status" "sig signals" "" |plane, _, host| Ok(host.signal_status(plane));
+    "execute_command" "" "" |plane, given, host| execute(plane, given.required("command")?, host);
+    "manifest_requirements" "" "" |_, _, _| ledgers::built_in(MANIFEST_REQUIREMENTS);
+    "packaging_workflow" "" "" |_, _, _| ledgers::built_in(PACKAGING_WORKFLOW);
+    "troubleshoot" "" "error_type" |_, given, _| troubleshoot(given.optional("error_type")?);
+    "example_manifest" "" "package_type" |_, given, _| example_manifest(given.optional("package_type")?);
+    "list_frameworks" "frameworks" "" |plane, _, _| registries::list_frameworks(plane);
+    "list_specs" "specs" "framework_id" |plane, given, _| registries::list_specs(plane, given.optional("framework_id")?);
+    "spec_info" "spec" "spec_id" |plane, given, _| registries::spec_info(plane, given.required("spec_id")?);
+    "governed_roots" "roots" "" |plane, _, _| files::governed_roots(plane);
+    "explain_path" "path" "path" |plane, given, _| files::explain(plane, given.required("path")?);
 };
 
 /// The query of work orders, which is a command only.
 static WORK_ORDERS: &[Operation] = operations! {
-    "wo" "work_order_id" |plane, given, _| work_orders::query(plane, given.optional("work_order_id")?);
+    "wo" "" "work_order_id" |plane, given, _| work_orders::query(plane, given.optional("work_order_id")?);
 };
-
-/// The short names of operations in commands.
-const SHORT: [(&str, &str); 10] = [
-    ("ledger", "ledger_query"),
-    ("gate", "gate_status"),
-    ("gates", "gate_status"),
-    ("sig", "signal_status"),
-    ("signals", "signal_status"),
-    ("frameworks", "list_frameworks"),
-    ("specs", "list_specs"),
-    ("spec", "spec_info"),
-    ("roots", "governed_roots"),
-    ("path", "explain_path"),
-];
 
 /// An operation and its parameters.
 #[derive(Debug)]
@@ -116,8 +104,9 @@ impl Request {
             ("pkg", None) if words.peek().is_none() => find("pkg_list")?,
             ("pkg", _) => find("pkg_info")?,
             _ => {
-                let long = SHORT.into_iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
-                find(long).filter(|operation| operation.name != "execute_command")?
+                let is_named =
+                    |operation: &&Operation| operation.name == name || operation.short.split(' ').any(|it| it == name);
+                OPERATIONS.iter().find(is_named).filter(|operation| operation.name != "execute_command")?
             }
         };
         let (mut members, mut names) = (Map::new(), operation.words.split_whitespace());
