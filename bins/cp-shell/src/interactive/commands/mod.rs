@@ -236,12 +236,14 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::agent::CAPABILITIES;
 
     #[test]
-    fn command_names_are_unique() {
+    fn command_names_are_unique_and_capabilities_exist() {
         let mut seen = HashSet::new();
         for command in COMMANDS {
             assert!(!command.help.is_empty() && !command.help.ends_with('.'), "{}", command.name());
+            assert!(command.needs.is_empty() || CAPABILITIES.contains(&command.needs), "{}", command.needs);
             for name in command.names() {
                 assert!(seen.insert(name), "{name} twice");
                 assert_eq!(find(name).map(Command::name), Some(command.name()));
