@@ -1,4 +1,5 @@
-//! `config/shell.toml`: the settings of interactive sessions. An unknown key is an error.
+//! `config/shell.toml`: the settings of interactive sessions. The starter file has the defaults; an unknown key is an
+//! error.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -6,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-/// The settings, all optional.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
+/// The settings.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     /// The history of the person's own shell.
     pub(crate) shell_history: ShellHistory,
@@ -21,42 +24,24 @@ pub(crate) struct Settings {
 }
 
 /// `[context]`
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Context {
     /// The context windows of models in tokens, by prefix of the name.
     pub(crate) windows: BTreeMap<String, u64>,
 }
 
-/// The context windows of common models in tokens, as stated by their providers.
-const WINDOWS: [(&str, u64); 8] = [
-    ("claude", 200_000),
-    ("gpt-4o", 128_000),
-    ("gpt-4.1", 1_047_576),
-    ("gpt-5", 400_000),
-    ("o3", 200_000),
-    ("o4", 200_000),
-    ("gemini", 1_048_576),
-    ("mistral", 128_000),
-];
-
 impl Context {
-    /// The context window of a model, if known. The settings take precedence, and then the longest prefix.
+    /// The context window of a model, by the longest prefix, if known.
     pub(crate) fn window(&self, model: &str) -> Option<u64> {
-        let longest = |found: &mut dyn Iterator<Item = (&str, u64)>| {
-            found
-                .filter(|(name, _)| model.starts_with(name))
-                .max_by_key(|(name, _)| name.len())
-                .map(|(_, tokens)| tokens)
-        };
-        longest(&mut self.windows.iter().map(|(name, tokens)| (name.as_str(), *tokens)))
-            .or_else(|| longest(&mut WINDOWS.into_iter()))
+        let known = self.windows.iter().filter(|(name, _)| model.starts_with(name.as_str()));
+        known.max_by_key(|(name, _)| name.len()).map(|(_, tokens)| *tokens)
     }
 }
 
 /// `[learning]`
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Learning {
     /// True if the person is asked for memories at the end of a session.
     pub(crate) ask: bool,
@@ -64,7 +49,7 @@ pub(crate) struct Learning {
 
 /// `[shell_history]`
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ShellHistory {
     /// True if the history is sent with turns.
     pub(crate) enabled: bool,
@@ -76,7 +61,7 @@ pub(crate) struct ShellHistory {
 
 /// `[hub]`
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Hub {
     /// The URL; without it no hub is contacted.
     pub(crate) url: Option<String>,
@@ -92,7 +77,7 @@ pub(crate) struct Hub {
 
 /// `[memory]`
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Memory {
     /// The kinds that are recalled; an empty list disables recall.
     pub(crate) kinds: Vec<String>,
@@ -100,41 +85,40 @@ pub(crate) struct Memory {
     pub(crate) limit: usize,
 }
 
-impl Default for ShellHistory {
-    fn default() -> Self {
-        Self { enabled: false, limit: 50, histfile: None }
-    }
-}
-
-impl Default for Hub {
-    fn default() -> Self {
-        Self {
-            url: None,
-            topic: None,
-            agent: "cp-shell".to_owned(),
-            timeout_ms: 1500,
-            brief: ".custodian-brief.md".into(),
-        }
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self { kinds: ["lesson", "note", "session_turn"].map(str::to_owned).to_vec(), limit: 5 }
-    }
-}
+/// The file that `cp-shell init` writes.
+pub(crate) const STARTER: &str = include_str!("../../starter/shell.toml");
 
 /// Reads the file; a missing file is empty.
 pub(crate) fn load(file: &Path) -> Result<Settings> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Settings::default()),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => String::new(),
         Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(file)),
     };
-    toml::from_str(&text).map_err(|e| {
+    merged(&text).map_err(|e| {
         let line = e.span().map_or(1, |span| text[..span.start].matches('\n').count() as u64 + 1);
         Error::config(e.message().to_owned()).at_line(line).in_file(file).hint("cp-shell(1) lists the settings")
     })
+}
+
+/// The settings of a text, and the defaults of those that it does not have.
+fn merged(text: &str) -> std::result::Result<Settings, toml::de::Error> {
+    let given = DeTable::parse(text)?;
+    let mut settings = DeTable::parse(STARTER)?.into_inner();
+    let span = given.span();
+    merge(&mut settings, given.into_inner());
+    Settings::deserialize(toml::Deserializer::from(Spanned::new(span, settings)))
+}
+
+/// Replaces the values of a table by those of another one.
+fn merge<'a>(table: &mut DeTable<'a>, given: DeTable<'a>) {
+    for (name, value) in given {
+        let span = value.span();
+        match (table.get_mut(&name).map(Spanned::get_mut), value.into_inner()) {
+            (Some(DeValue::Table(inner)), DeValue::Table(given)) => merge(inner, given),
+            (_, value) => drop(table.insert(name, Spanned::new(span, value))),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -150,7 +134,13 @@ mod tests {
 
     #[test]
     fn starter_file_matches_defaults() {
-        assert_eq!(loaded(include_str!("../../starter/shell.toml")).unwrap(), Settings::default());
+        assert_eq!(loaded(STARTER).unwrap(), loaded("").unwrap());
+    }
+
+    #[test]
+    fn unknown_key_is_named_with_its_line() {
+        let error = loaded("[hub]\nagent = \"me\"\nurll = \"http://x\"\n").unwrap_err();
+        assert!(error.message().contains("line 3: unknown field `urll`"), "{error}");
     }
 
     #[test]
