@@ -1,6 +1,14 @@
 //! `exec_result`: the outcome of a command.
 
-use cp_common::wire::{Receipt, Reply};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cp_common::wire::{Receipt, Reply, bytes_of};
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::line::Hash;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -106,6 +114,35 @@ pub(crate) struct FileChange {
     pub after: Option<FileState>,
 }
 
+impl FileChange {
+    /// The change from one state of a path to another.
+    pub(crate) fn new(path: &Path, before: Option<FileState>, after: Option<FileState>) -> Self {
+        let change = match (&before, &after) {
+            (None, _) => ChangeKind::Created,
+            (_, None) => ChangeKind::Removed,
+            (Some(before), Some(after)) if before.has_content_of(after) => ChangeKind::Mode,
+            _ => ChangeKind::Changed,
+        };
+        Self { path: path.display().to_string(), path_bytes: bytes_of(path), change, before, after }
+    }
+
+    /// The path, also if it is not UTF-8.
+    pub(crate) fn path(&self) -> PathBuf {
+        let bytes = self.path_bytes.as_ref().and_then(|bytes| BASE64_STANDARD.decode(bytes).ok());
+        bytes.map_or_else(|| PathBuf::from(&self.path), |bytes| OsString::from_vec(bytes).into())
+    }
+
+    /// The file types before and after.
+    pub(crate) fn kinds(&self) -> [Option<FileKind>; 2] {
+        [&self.before, &self.after].map(|state| state.as_ref().map(|state| state.kind))
+    }
+
+    /// The hashes before and after.
+    pub(crate) fn hashes(&self) -> [Option<Hash>; 2] {
+        [&self.before, &self.after].map(|state| state.as_ref().and_then(FileState::hash))
+    }
+}
+
 /// The kind of change of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -135,6 +172,24 @@ pub(crate) struct FileState {
     /// The target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+}
+
+impl FileState {
+    pub(crate) fn new(kind: FileKind, mode: u32, hash: Option<Hash>, target: Option<String>) -> Self {
+        Self { kind, permissions: format!("{mode:o}"), sha256: hash.map(|hash| hash.to_string()), target }
+    }
+
+    fn has_content_of(&self, other: &Self) -> bool {
+        (self.kind, &self.sha256, &self.target) == (other.kind, &other.sha256, &other.target)
+    }
+
+    pub(crate) fn hash(&self) -> Option<Hash> {
+        Hash::parse(self.sha256.as_deref()?)
+    }
+
+    pub(crate) fn mode(&self) -> Result<u32> {
+        u32::from_str_radix(&self.permissions, 8).map_err(|_| Error::new(Code::Integrity, "permissions are not octal"))
+    }
 }
 
 /// The type of a file.

@@ -14,7 +14,6 @@ use cp_ledger::format::line::Hash;
 use rustix::fs::AtFlags;
 use similar::{Algorithm, TextDiff};
 
-use crate::changes::changed;
 use crate::exec_result::{FileChange, FileKind, FileState};
 use crate::file_id::FileId;
 use crate::nofollow::{NewFile, open_parent, remove_abandoned};
@@ -137,15 +136,10 @@ impl Pending {
 
     /// The change as it is recorded.
     pub(crate) fn change(&self) -> FileChange {
-        let state = |hash: &Hash, permissions: u32| FileState {
-            kind: FileKind::File,
-            permissions: format!("{permissions:o}"),
-            sha256: Some(hash.to_string()),
-            target: None,
-        };
-        let before = self.before.as_ref().map(|before| state(&before.hash, before.permissions));
-        let after = self.after.as_ref().map(|after| state(&after.hash, self.permissions(after)));
-        changed(&self.path, before, after)
+        let state = |hash, mode| FileState::new(FileKind::File, mode, Some(hash), None);
+        let before = self.before.as_ref().map(|before| state(before.hash, before.permissions));
+        let after = self.after.as_ref().map(|after| state(after.hash, self.permissions(after)));
+        FileChange::new(&self.path, before, after)
     }
 
     /// The difference of the change; what does not exist is `/dev/null`.

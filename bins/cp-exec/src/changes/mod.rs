@@ -26,7 +26,7 @@ pub(crate) use self::store::{Kept, Store};
 use self::store::{Session, rows};
 use self::tree::{Entry, LARGEST, Walk, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
-use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
+use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
 use crate::file_id::FileId;
 use crate::nofollow::Node;
 
@@ -98,8 +98,7 @@ impl<'a> Baseline<'a> {
             now.unseen.iter().for_each(|path| found.name(path, "it is not searched"));
         }
         found.files.files.sort_by(|one, other| one.path.cmp(&other.path));
-        let before = found.files.files.iter().filter_map(|file| file.before.as_ref()?.sha256.as_deref());
-        let before: Vec<Hash> = before.filter_map(Hash::parse).collect();
+        let before: Vec<Hash> = found.files.files.iter().filter_map(|file| file.hashes()[0]).collect();
         if let Err(error) = self.session.and_then(|session| session.finish(&before)) {
             found.named.push(format!("nothing: {error}"));
         }
@@ -161,13 +160,8 @@ impl<'a> Baseline<'a> {
             found.files.truncated = true;
             return;
         }
-        found.files.files.push(FileChange {
-            path: path.display().to_string(),
-            path_bytes: cp_common::wire::bytes_of(path),
-            change,
-            before: before.map(|before| before.state(kept)),
-            after: now.map(|now| now.state(after)),
-        });
+        let (before, after) = (before.map(|before| before.state(kept)), now.map(|now| now.state(after)));
+        found.files.files.push(FileChange { change, ..FileChange::new(path, before, after) });
     }
 
     /// How an entry changed, and the hash of its content now.
@@ -251,19 +245,6 @@ fn keep(session: &Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Ke
     let mut file = open(path, id)?;
     let kept = session.keep_of_tree(&mut file)?;
     Ok(kept.filter(|_| file.metadata().is_ok_and(|meta| FileId::from(&meta) == *id)))
-}
-
-/// The change from one state of a path to another.
-pub(crate) fn changed(path: &Path, before: Option<FileState>, after: Option<FileState>) -> FileChange {
-    let content = |state: &FileState| (state.kind, state.sha256.clone(), state.target.clone());
-    let change = match (&before, &after) {
-        (None, _) => ChangeKind::Created,
-        (_, None) => ChangeKind::Removed,
-        (Some(before), Some(after)) if content(before) == content(after) => ChangeKind::Mode,
-        _ => ChangeKind::Changed,
-    };
-    let path_bytes = cp_common::wire::bytes_of(path);
-    FileChange { path: path.display().to_string(), path_bytes, change, before, after }
 }
 
 /// The reason why a path cannot be restored.

@@ -60,12 +60,8 @@ impl Entry {
     }
 
     pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
-        FileState {
-            kind: self.kind,
-            permissions: format!("{:o}", self.mode),
-            sha256: hash.map(|hash| hash.to_string()),
-            target: self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned),
-        }
+        let target = self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned);
+        FileState::new(self.kind, self.mode, hash, target)
     }
 
     fn of(stat: &Stat) -> Self {

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::undo::{CHANGED, LeftOut, Undo};
 use super::Item;
-use crate::changes::{Store, changed};
+use crate::changes::Store;
 use crate::nofollow;
 pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
@@ -116,14 +116,14 @@ pub(super) fn change(
 ) -> Result<(Vec<Value>, Receipt)> {
     keep(&engine.policy, changes)?;
     let directories = missing_directories(changes);
-    let permissions = format!("{:o}", 0o755 & !umask());
-    let directory = FileState { kind: FileKind::Directory, permissions, sha256: None, target: None };
+    let directory = FileState::new(FileKind::Directory, 0o755 & !umask(), None, None);
     let files = changes.iter().map(Pending::change);
     let described = files.clone().map(|FileChange { path, change, after, .. }| {
         json!({ "path": path, "change": change, "sha256": after.and_then(|after| after.sha256) })
     });
     let described = described.collect();
-    let files = directories.iter().map(|path| changed(path, None, Some(directory.clone()))).chain(files).collect();
+    let files =
+        directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone()))).chain(files).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
     let more = json!({ "call": engine.policy.actor.call, "difference": difference, "confirmed": confirmed });
     let receipt = engine.journal.changes(operation, files, &more)?;

@@ -11,13 +11,12 @@ use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState};
 use crate::files::{After, Pending};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{locked, present};
-use crate::changes::{Store, changed, state_of};
+use crate::changes::{Store, state_of};
 use crate::nofollow;
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
@@ -54,7 +53,7 @@ impl Undo {
         // In path order, so that a directory comes before its content.
         let mut paths: BTreeMap<PathBuf, Vec<FileChange>> = BTreeMap::new();
         for change in changes {
-            paths.entry(path_of(&change)).or_default().push(change);
+            paths.entry(change.path()).or_default().push(change);
         }
         for (path, changes) in paths {
             undo.add(policy, &path, changes)?;
@@ -90,9 +89,9 @@ impl Undo {
             is_continued &= is_known(&known, change.before.as_ref());
             known.push(change.after);
         }
-        let kinds = [&before, &after].map(|state| kind_of(state.as_ref()));
         // An undo that was killed had removed it, to make one of the other kind.
-        let is_between = now.is_none() && kinds[0] != kinds[1] && kinds.iter().all(Option::is_some);
+        let is_between = now.is_none()
+            && before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.kind != after.kind);
         let reason = match (&before, &now) {
             _ if !is_continued || !is_known(&known, now.as_ref()) && !is_between => Some(CHANGED),
             (Some(before), _) if !is_mode => self.reason(before),
@@ -102,7 +101,7 @@ impl Undo {
         };
         match reason {
             Some(reason) => self.leave_out(path, reason),
-            None => self.steps.push(changed(path, now, before)),
+            None => self.steps.push(FileChange::new(path, now, before)),
         }
         Ok(())
     }
@@ -117,7 +116,7 @@ impl Undo {
             FileKind::Directory => None,
             FileKind::Link => before.target.is_none().then_some("its target is not text"),
             FileKind::Other => Some("it was not a regular file"),
-            FileKind::File => match hash_of(Some(before)) {
+            FileKind::File => match before.hash() {
                 None => Some("its content was not kept"),
                 Some(hash) => self.store.load(&hash).is_err().then_some("its content is no longer kept"),
             },
@@ -128,12 +127,11 @@ impl Undo {
     /// removed or replaced by another program.
     fn retain_possible(&mut self) {
         let mut removed: HashSet<PathBuf> =
-            self.steps.iter().filter(|step| step.after.is_none()).map(path_of).collect();
+            self.steps.iter().filter(|step| step.after.is_none()).map(FileChange::path).collect();
         let mut full = HashSet::new();
         for step in self.steps.iter().rev() {
-            let path = path_of(step);
-            let is_directory =
-                [&step.before, &step.after].map(|state| kind_of(state.as_ref()) == Some(FileKind::Directory));
+            let path = step.path();
+            let is_directory = step.kinds().map(|kind| kind == Some(FileKind::Directory));
             if is_directory == [true, false] && !is_empty(&path, &removed) {
                 removed.remove(&path);
                 full.insert(path);
@@ -141,7 +139,7 @@ impl Undo {
         }
         let mut made = HashSet::new();
         for step in std::mem::take(&mut self.steps) {
-            let path = path_of(&step);
+            let path = step.path();
             let is_there =
                 || path.parent().is_some_and(|parent| made.contains(parent)) || nofollow::open_parent(&path).is_ok();
             if full.contains(&path) {
@@ -149,7 +147,7 @@ impl Undo {
             } else if step.after.is_some() && !is_there() {
                 self.leave_out(&path, "the directory that it was in is not there");
             } else {
-                if kind_of(step.after.as_ref()) == Some(FileKind::Directory) {
+                if step.kinds()[1] == Some(FileKind::Directory) {
                     made.insert(path);
                 }
                 self.steps.push(step);
@@ -166,18 +164,19 @@ impl Undo {
         // Directories stay accessible until everything in them is restored.
         for step in &self.steps {
             if let Some(before) = directory(&step.before) {
-                set_permissions(&path_of(step), mode_of(&before)? | 0o700)?;
+                set_permissions(&step.path(), before.mode()? | 0o700)?;
             }
         }
         for step in self.steps.iter().rev() {
-            if step.before.is_some() && kind_of(step.before.as_ref()) != kind_of(step.after.as_ref()) {
-                remove(&path_of(step), step.before.as_ref())?;
+            let [before, after] = step.kinds();
+            if let Some(kind) = before.filter(|_| before != after) {
+                remove(&step.path(), kind)?;
             }
         }
-        self.steps.iter().try_for_each(|step| self.restore(&path_of(step), step))?;
+        self.steps.iter().try_for_each(|step| self.restore(&step.path(), step))?;
         for step in self.steps.iter().rev() {
             if let Some(after) = directory(&step.after) {
-                set_permissions(&path_of(step), mode_of(&after)?)?;
+                set_permissions(&step.path(), after.mode()?)?;
             }
         }
         Ok(receipt)
@@ -189,10 +188,10 @@ impl Undo {
         let session = self.store.session().map_err(failed)?;
         let mut kept = Vec::new();
         for step in &self.steps {
-            let [before, after] = [&step.before, &step.after].map(|state| hash_of(state.as_ref()));
+            let [before, after] = step.hashes();
             if let Some(hash) = before.filter(|_| before != after) {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
-                let file = nofollow::open_with(&path_of(step), flags).map_err(|e| failed(e.into()))?;
+                let file = nofollow::open_with(&step.path(), flags).map_err(|e| failed(e.into()))?;
                 if session.keep(&mut file.into()).map_err(failed)? != Some(hash) {
                     return Err(Error::new(Code::Conflict, format!("{} cannot be kept", step.path))
                         .with("path", step.path.as_str())
@@ -212,15 +211,15 @@ impl Undo {
             FileKind::Directory if from.is_some() => Ok(()),
             FileKind::Directory => {
                 nofollow::make_directory(path).map_err(failed)?;
-                set_permissions(path, mode_of(to)? | 0o700)
+                set_permissions(path, to.mode()? | 0o700)
             }
             FileKind::File | FileKind::Other if from.is_some_and(|from| from.sha256 == to.sha256) => {
-                set_permissions(path, mode_of(to)?)
+                set_permissions(path, to.mode()?)
             }
             FileKind::Other => Ok(()),
             FileKind::File => {
-                let bytes = hash_of(Some(to)).map(|hash| self.store.load(&hash)).transpose()?;
-                let after = bytes.map(|bytes| After::new(bytes, mode_of(to).ok()));
+                let bytes = to.hash().map(|hash| self.store.load(&hash)).transpose()?;
+                let after = bytes.map(|bytes| After::new(bytes, to.mode().ok()));
                 Pending { path: path.to_owned(), before: present(path)?, after }.carry_out()
             }
             FileKind::Link => {
@@ -242,14 +241,6 @@ fn is_empty(directory: &Path, removed: &HashSet<PathBuf>) -> bool {
         .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| removed.contains(&entry.path()))))
 }
 
-/// The path of a change, also if it is not UTF-8.
-fn path_of(change: &FileChange) -> PathBuf {
-    use base64::Engine as _;
-    use std::os::unix::ffi::OsStringExt as _;
-    let bytes = change.path_bytes.as_ref().and_then(|bytes| base64::prelude::BASE64_STANDARD.decode(bytes).ok());
-    bytes.map_or_else(|| PathBuf::from(&change.path), |bytes| std::ffi::OsString::from_vec(bytes).into())
-}
-
 /// True if a change affects permissions: of a path that it creates, removes or replaces, or of a file.
 fn is_of_permissions(change: &FileChange) -> bool {
     let of = |state: &Option<FileState>| state.as_ref().map(|state| (state.kind, state.permissions.clone()));
@@ -259,20 +250,8 @@ fn is_of_permissions(change: &FileChange) -> bool {
 /// True if a path had this state. The permissions of a directory are not compared: a restored one may not have them
 /// yet, and one with other files keeps them.
 fn is_known(known: &[Option<FileState>], state: Option<&FileState>) -> bool {
-    let is_directory = |state: Option<&FileState>| kind_of(state) == Some(FileKind::Directory);
+    let is_directory = |state: Option<&FileState>| state.is_some_and(|state| state.kind == FileKind::Directory);
     known.iter().any(|known| known.as_ref() == state || is_directory(known.as_ref()) && is_directory(state))
-}
-
-fn hash_of(state: Option<&FileState>) -> Option<Hash> {
-    state.and_then(|state| Hash::parse(state.sha256.as_deref()?))
-}
-
-fn kind_of(state: Option<&FileState>) -> Option<FileKind> {
-    state.map(|state| state.kind)
-}
-
-fn mode_of(state: &FileState) -> Result<u32> {
-    u32::from_str_radix(&state.permissions, 8).map_err(|_| Error::new(Code::Integrity, "permissions are not octal"))
 }
 
 /// Sets the permissions of a file or directory without following links, even if it cannot be opened for reading.
@@ -286,13 +265,11 @@ fn set_permissions(path: &Path, mode: u32) -> Result<()> {
 }
 
 /// Removes an entry that the run created.
-fn remove(path: &Path, state: Option<&FileState>) -> Result<()> {
-    let flags = match kind_of(state) {
-        Some(FileKind::File) => {
-            return Pending { path: path.to_owned(), before: present(path)?, after: None }.carry_out();
-        }
-        Some(FileKind::Directory) => AtFlags::REMOVEDIR,
-        _ => AtFlags::empty(),
+fn remove(path: &Path, kind: FileKind) -> Result<()> {
+    let flags = match kind {
+        FileKind::File => return Pending { path: path.to_owned(), before: present(path)?, after: None }.carry_out(),
+        FileKind::Directory => AtFlags::REMOVEDIR,
+        FileKind::Link | FileKind::Other => AtFlags::empty(),
     };
     match nofollow::open_parent(path).and_then(|(parent, name)| rustix::fs::unlinkat(&parent, name, flags)) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
