@@ -163,7 +163,7 @@ fn answers(endpoint: &Endpoint, context: &Context) -> Result<String> {
     }
     let request = Request { messages: vec![Turn::text("user", "Say: ok")], ..Request::default() };
     backend(endpoint, PROGRAM_LIMIT, context)?.exchange(&request, &[], &mut |_, _| Ok(())).outcome?;
-    Ok(format!("{} answered a prompt", endpoint.program()))
+    Ok(format!("{} answered a prompt", endpoint.name))
 }
 
 /// Lists the models of a server, which it does only for a valid key.

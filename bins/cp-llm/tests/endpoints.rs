@@ -156,7 +156,7 @@ fn config_errors_have_line() {
     for (text, line, words, hint) in [
         ("[endpoints.a]\ndialect = \"openai\"\nmodle = \"x\"\n", 3, "modle", "`model`"),
         ("[endpoints.a]\ndialect = \"opnai\"\n", 2, "opnai", "`openai`"),
-        ("[endpoints.a]\nbase_url = \"http://x\"\n", 1, "`a` has no dialect", "dialect ="),
+        ("[endpoints.a]\nbase_url = \"http://x\"\n", 1, "`a`: no dialect", "dialect ="),
         (
             "\n[endpoints.a]\ndialect = \"openai\"\nkey_env = \"A\"\nkey_file = \"b\"\n",
             2,
@@ -165,7 +165,7 @@ fn config_errors_have_line() {
         ),
         ("[endpoints.\"a b\"]\ndialect = \"openai\"\n", 1, "`a b` is not a valid name", "letters"),
         ("[aliases]\n\"x/y\" = \"z\"\n", 2, "`x/y` is not a valid name", "letters"),
-        ("[endpoints.a]\ndialect = \"program\"\n", 1, "has no command", "command ="),
+        ("[endpoints.a]\ndialect = \"program\"\n", 1, "no command", "command ="),
         ("[endpoints.a]\ndialect = \"stub\"\nbase_url = \"http://x\"\n", 1, "base_url", ""),
         ("[endpoints.a]\ndialect = \"openai\"\nprice = { input = -1, output = 0 }\n", 1, "price", ""),
         ("[endpoints.a]\ndialect = \"openai\"\nheaders = { \"a b\" = \"c\" }\n", 1, "`a b` is not the name", ""),

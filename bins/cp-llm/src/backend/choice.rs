@@ -3,19 +3,16 @@
 //! configured.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cp_common::home::config::{Config, Origin, Value};
+use cp_common::home::config::{Origin, Value};
 use cp_common::program::CredentialSource;
 use cp_common::{Context, Error, Result};
-use cp_http::client::address;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{ApiName, Endpoint, Table, Target};
+use super::endpoint::{Endpoint, Table, Target};
 use super::provider::{self, PROVIDERS, Provider};
-use super::server::header;
 
 /// All endpoints, and the aliases of models.
 pub(crate) struct Endpoints {
@@ -32,13 +29,25 @@ impl Endpoints {
     /// Reads the endpoints of a home. `flag` is the name of the default endpoint.
     pub(crate) fn load(context: &Context, flag: Option<&str>) -> Result<Self> {
         let config = &context.config;
-        let (mut all, aliases) = read_tables(config)?;
-        let rows = PROVIDERS.iter().filter(|row| !all.iter().any(|own| own.name == row.name));
-        all.extend(rows.map(Provider::endpoint).collect::<Vec<_>>());
-        let stored = context.home.keys().join("api");
+        let Tables { endpoints, aliases } = config.tables()?;
+        for name in endpoints.keys().chain(aliases.keys()) {
+            if !is_name(name.get_ref()) {
+                let error = config.refused(format!("`{}` is not a valid name", name.get_ref()), name.span().start);
+                return Err(error.hint("a name has letters, digits, `_` and `-` only"));
+            }
+        }
+        let rows = PROVIDERS.iter().filter(|row| !endpoints.contains_key(row.name.as_str()));
+        let rows: Vec<_> = rows.map(|row| Endpoint::new(&row.name, None, context)).collect();
+        let own = endpoints.into_iter().map(|(name, table)| {
+            Endpoint::new(name.get_ref(), Some(table), context).map_err(|e| {
+                let message = format!("the endpoint `{}`: {}", name.get_ref(), e.message());
+                let refused = config.refused(message, name.span().start);
+                e.hint_text().map_or(refused.clone(), |hint| refused.hint(hint))
+            })
+        });
         Ok(Self {
-            all: all.into_iter().map(|endpoint| Arc::new(with_stored_key(endpoint, &stored))).collect(),
-            aliases,
+            all: own.chain(rows).map(|endpoint| endpoint.map(Arc::new)).collect::<Result<_>>()?,
+            aliases: aliases.into_iter().map(|(name, of)| (name.into_inner(), of)).collect(),
             named: config.get("backend", flag),
             model: config.get("model", None),
         })
@@ -75,7 +84,7 @@ impl Endpoints {
     fn named(&self, name: &str) -> Result<Arc<Endpoint>> {
         match self.find(name) {
             Some(endpoint) => Ok(endpoint),
-            None if name.contains('/') => Ok(Arc::new(Endpoint::of(name, ApiName::Program))),
+            None if name.contains('/') => Ok(Arc::new(Endpoint::program_at(name))),
             None => {
                 let known: Vec<&str> = self.all.iter().map(|endpoint| endpoint.name.as_str()).collect();
                 let error = Error::config(format!("no backend `{name}`")).with("known", known.clone()).fatal();
@@ -162,8 +171,7 @@ fn no_backend_error(model: Option<&str>) -> Error {
 }
 
 fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
-    let usual = provider::named(&endpoint.name).and_then(|row| row.default_model(endpoint.base()));
-    match endpoint.own_model().or(usual).map(str::to_owned) {
+    match endpoint.own_model().map(str::to_owned) {
         Some(model) => Ok(Target { endpoint, model }),
         None => Err(Error::config("no model is named")
             .with("endpoint", endpoint.name.as_str())
@@ -176,23 +184,9 @@ fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
 pub(crate) fn credentials(context: &Context) -> Vec<CredentialSource> {
     let endpoints = Endpoints::load(context, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
     let sources = endpoints.iter().filter_map(|endpoint| {
-        Some(CredentialSource { provider: endpoint.name.clone(), source: endpoint.key_source()? })
+        Some(CredentialSource { provider: endpoint.name.clone(), source: endpoint.table.key_source()? })
     });
     sources.collect()
-}
-
-/// Adds the key that `cp-ask keys set` stores, in the file `keys/api/NAME` of the home, to an endpoint of a server
-/// without another source of its key. The key of a provider is sent only to the address of the provider.
-fn with_stored_key(mut endpoint: Endpoint, stored: &Path) -> Endpoint {
-    let row = provider::named(&endpoint.name);
-    // The two wire APIs of a provider have one key.
-    let file = stored.join(if endpoint.name == "openai-responses" { "openai" } else { &endpoint.name });
-    let is_foreign = row.is_some_and(|row| !row.has_key_for(endpoint.base()));
-    if endpoint.api.is_server() && !is_foreign && endpoint.key_source().is_none() && file.is_file() {
-        (endpoint.table.key_env, endpoint.table.key_file, endpoint.needs_key) = (None, Some(file), true);
-        endpoint.is_configured |= row.is_none_or(|row| !row.only_by_name);
-    }
-    endpoint
 }
 
 #[derive(Deserialize)]
@@ -203,82 +197,6 @@ struct Tables {
     aliases: BTreeMap<Spanned<String>, String>,
 }
 
-/// Reads the endpoints and the aliases of a home.
-fn read_tables(config: &Config) -> Result<(Vec<Endpoint>, BTreeMap<String, String>)> {
-    let Tables { endpoints, aliases } = config.tables()?;
-    let directory = config.file().parent().unwrap_or(Path::new(""));
-    let at = |name: &Spanned<String>, e: Error| {
-        let refused = config.refused(e.message(), name.span().start);
-        match e.hint_text() {
-            Some(hint) => refused.hint(hint),
-            None => refused,
-        }
-    };
-    for name in endpoints.keys().chain(aliases.keys()) {
-        if !is_name(name.get_ref()) {
-            let error = Error::config(format!("`{}` is not a valid name", name.get_ref()));
-            return Err(at(name, error.hint("a name has letters, digits, `_` and `-` only")));
-        }
-    }
-    let endpoints = endpoints.into_iter();
-    let endpoints = endpoints.map(|(name, table)| endpoint(name.get_ref(), table, directory).map_err(|e| at(&name, e)));
-    Ok((endpoints.collect::<Result<_>>()?, aliases.into_iter().map(|(name, of)| (name.into_inner(), of)).collect()))
-}
-
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-}
-
-/// Makes an endpoint from its table. A table with the name of a provider inherits the settings of the provider.
-fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> {
-    let wrong = |what: String| Error::config(format!("the endpoint `{name}` {what}"));
-    let known = provider::named(name).map(Provider::endpoint);
-    let Some(api) = table.dialect.or(known.as_ref().map(|known| known.api)) else {
-        return Err(wrong("has no dialect".to_owned())
-            .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
-    };
-    // Users rely on the name of a program or the stub never sending a request to a server.
-    if known.as_ref().is_some_and(|known| !known.api.is_server() && known.api != api) {
-        return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("choose another name"));
-    }
-    let known = known.filter(|known| known.api == api);
-    let keys = [table.key_env.is_some(), table.key_file.is_some(), table.key_command.is_some()];
-    let keys = keys.into_iter().filter(|is_given| *is_given).count();
-    if keys > 1 {
-        return Err(wrong("has more than one key".to_owned()).hint("keep one of key_env, key_file and key_command"));
-    }
-    let is_server = api.is_server();
-    let foreign: [(&str, bool); 5] = [
-        ("base_url", !is_server && table.base_url.is_some()),
-        ("key_env, key_file and key_command", !is_server && keys > 0),
-        ("command", api != ApiName::Program && table.command.is_some()),
-        ("arguments", !matches!(api, ApiName::Program | ApiName::Agent) && !table.arguments.is_empty()),
-        ("script", api != ApiName::Stub && table.script.is_some()),
-    ];
-    if let Some((member, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
-        return Err(wrong(format!("has a member that its dialect {} does not use: {member}", api.name())));
-    }
-    if api == ApiName::Program && table.command.is_none() {
-        return Err(wrong("has no command".to_owned()).hint("write command = \"PATH\", the path of an executable"));
-    }
-    if table.price.is_some_and(|price| !price.is_sound()) {
-        return Err(wrong("has a price that is not a valid amount".to_owned()));
-    }
-    let headers = table.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>();
-    table.headers = headers.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
-    let address = table.base_url.as_deref().map(address).transpose();
-    address.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
-    let is_own = table.base_url.is_some();
-    // The key of the provider is not sent to another server unless the table names it.
-    let known = known.filter(|_| !is_own);
-    let needs_key = keys > 0 || known.as_ref().map_or(is_server && !is_own, |known| known.needs_key);
-    let inherited = known.map(|known| known.table).unwrap_or_default();
-    table.key_env = table.key_env.or(inherited.key_env.filter(|_| keys == 0));
-    let base = table.base_url.as_ref().map(|base| base.trim_end_matches('/').to_owned());
-    table.base_url = base.or(inherited.base_url).or_else(|| provider::named(api.name()).and_then(Provider::base_url));
-    let place = |file: PathBuf| directory.join(file);
-    table.key_file = table.key_file.map(place);
-    table.command = table.command.map(|command| place(command.into()).display().to_string());
-    table.script = table.script.map(place);
-    Ok(Endpoint { table, needs_key, is_configured: true, ..Endpoint::of(name, api) })
 }

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::{Code, Error, Result};
-use cp_http::client::{Client, Timeouts};
+use cp_common::{Code, Context, Error, Result};
+use cp_http::client::{Client, Timeouts, address};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Backend;
 use super::price::Price;
 use super::program::ExternalBackend;
+use super::provider::{self, PROVIDERS, Provider};
 use super::secret::{self, Secret};
-use super::server::{Server, base_of};
+use super::server::{Server, base_of, header};
 use super::stub::Stub;
 use crate::variable;
 use crate::wire_api::WireApi;
@@ -63,9 +64,6 @@ impl ApiName {
     }
 }
 
-/// The server of the provider that defined Chat Completions. Others take its older parameters.
-pub(super) const OPENAI: &str = "https://api.openai.com/v1";
-
 /// A table `[endpoints.NAME]`, as a user or a provider's row has it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -97,33 +95,112 @@ pub(crate) struct Endpoint {
     pub name: String,
     /// The wire API.
     pub api: ApiName,
-    /// True if a missing key is an error.
-    pub(super) needs_key: bool,
     /// True if a table, the environment or a stored key configures it.
     pub(super) is_configured: bool,
     /// Its settings.
     pub table: Table,
 }
 
+impl Table {
+    /// Checks the members that a user wrote for a dialect.
+    fn checked(mut self, api: ApiName) -> Result<Self> {
+        if self.keys() > 1 {
+            return Err(Error::config("more than one key").hint("keep one of key_env, key_file and key_command"));
+        }
+        let is_server = api.is_server();
+        let foreign: [(&str, bool); 5] = [
+            ("base_url", !is_server && self.base_url.is_some()),
+            ("key_env, key_file and key_command", !is_server && self.keys() > 0),
+            ("command", api != ApiName::Program && self.command.is_some()),
+            ("arguments", !matches!(api, ApiName::Program | ApiName::Agent) && !self.arguments.is_empty()),
+            ("script", api != ApiName::Stub && self.script.is_some()),
+        ];
+        if let Some((member, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
+            return Err(Error::config(format!("the dialect {} does not use {member}", api.name())));
+        }
+        if api == ApiName::Program && self.command.is_none() {
+            return Err(Error::config("no command").hint("write command = \"PATH\", the path of an executable"));
+        }
+        if self.price.is_some_and(|price| !price.is_sound()) {
+            return Err(Error::config("the price is not a valid amount"));
+        }
+        self.headers = self.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>()?;
+        self.base_url.as_deref().map(address).transpose()?;
+        Ok(self)
+    }
+
+    /// The number of its keys.
+    fn keys(&self) -> usize {
+        [self.key_env.is_some(), self.key_file.is_some(), self.key_command.is_some()].into_iter().map(usize::from).sum()
+    }
+
+    /// True if a missing key is an error.
+    fn needs_key(&self) -> bool {
+        self.keys() > 0 || PROVIDERS.iter().any(|row| row.has_key_for(self.base_url.as_deref()))
+    }
+
+    /// The name of the source of its key, if it has a key. A command is not run to find out.
+    pub(super) fn key_source(&self) -> Option<String> {
+        match &self.key_env {
+            Some(name) => secret::source_of(name, variable),
+            None if self.key_file.is_some() => Some("key_file".to_owned()),
+            None => self.key_command.as_ref().map(|_| "key_command".to_owned()),
+        }
+    }
+}
+
 impl Endpoint {
-    /// An endpoint with default settings.
-    pub(crate) fn of(name: &str, api: ApiName) -> Self {
-        Self { name: name.to_owned(), api, needs_key: false, is_configured: false, table: Table::default() }
+    /// Makes an endpoint from its table in `config/cp.toml`. A table with the name of a provider inherits the settings
+    /// of the provider, which are all it has if the user wrote no table.
+    pub(super) fn new(name: &str, own: Option<Table>, context: &Context) -> Result<Self> {
+        let row = provider::named(name);
+        let has_table = own.is_some();
+        let mut table = own.unwrap_or_default();
+        let Some(api) = table.dialect.or(row.map(Provider::api)) else {
+            return Err(Error::config("no dialect")
+                .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
+        };
+        // Users rely on the name of a program or the stub never sending a request to a server.
+        if row.is_some_and(|row| !row.api().is_server() && row.api() != api) {
+            return Err(Error::config(format!("not a name for the dialect {}", api.name())).hint("choose another name"));
+        }
+        table = table.checked(api)?;
+        let place = |file: PathBuf| context.config.file().with_file_name(file);
+        table.key_file = table.key_file.map(place);
+        table.command = table.command.map(|command| place(command.into()).display().to_string());
+        table.script = table.script.map(place);
+
+        let same = row.filter(|row| row.api() == api);
+        let moved = same.and_then(Provider::base_of_environment).filter(|_| table.base_url.is_none());
+        let usual = same.or_else(|| provider::named(api.name())).and_then(|row| row.endpoint.base_url.clone());
+        let (is_moved, base) = (moved.is_some(), table.base_url.or(moved).or(usual));
+        table.base_url = base.map(|base| base.trim_end_matches('/').to_owned());
+        // The key of a provider is sent only to the address of the provider, or to the one that a variable names, which
+        // may need no key.
+        let is_home = row.is_some_and(|row| row.has_key_for(table.base_url.as_deref()));
+        let is_set = |key: &String| secret::source_of(key, variable).is_some();
+        if table.keys() == 0 {
+            let key = same.and_then(|row| row.endpoint.key_env.clone());
+            table.key_env = key.filter(|key| is_home || is_moved && is_set(key));
+        }
+        // The two wire APIs of a provider have one stored key.
+        let key = if name == "openai-responses" { "openai" } else { name };
+        let stored = context.home.keys().join("api").join(key);
+        if api.is_server() && (is_home || row.is_none()) && table.key_source().is_none() && stored.is_file() {
+            (table.key_env, table.key_file) = (None, Some(stored));
+        }
+        let is_set = row.is_some_and(|row| !row.only_by_name && (is_moved || table.key_source().is_some()));
+        Ok(Self { name: name.to_owned(), api, is_configured: has_table || is_set, table })
+    }
+
+    /// The program at a path.
+    pub(super) fn program_at(path: &str) -> Self {
+        Self { name: path.to_owned(), api: ApiName::Program, is_configured: false, table: Table::default() }
     }
 
     /// The base URL; `None` without a server.
     pub(crate) fn base(&self) -> Option<&str> {
         self.table.base_url.as_deref()
-    }
-
-    /// The path of its program.
-    pub(crate) fn program(&self) -> &str {
-        self.table.command.as_deref().unwrap_or(&self.name)
-    }
-
-    /// The name of the server in cache keys.
-    pub(crate) fn cache_scope(&self) -> &str {
-        self.base().unwrap_or(&self.name)
     }
 
     /// The model of requests that name none.
@@ -132,19 +209,11 @@ impl Endpoint {
             ApiName::Stub => Some("stub"),
             // An empty name leaves the choice to the program.
             ApiName::Program | ApiName::Agent => Some(""),
-            _ => None,
+            _ => provider::named(&self.name)
+                .filter(|row| row.has_key_for(self.base()))
+                .and_then(|row| row.default_model.as_deref()),
         };
         self.table.model.as_deref().or(usual)
-    }
-
-    /// The name of the source of its key, if it has a key. A command is not run to find out.
-    pub(super) fn key_source(&self) -> Option<String> {
-        let Table { key_env, key_file, key_command, .. } = &self.table;
-        match key_env {
-            Some(name) => secret::source_of(name, variable),
-            None if key_file.is_some() => Some("key_file".to_owned()),
-            None => key_command.as_ref().map(|_| "key_command".to_owned()),
-        }
     }
 
     /// Makes the backend that answers for it.
@@ -152,10 +221,17 @@ impl Endpoint {
         let (limit, arguments) = (options.timeouts.total, &self.table.arguments);
         let api: Box<dyn WireApi> = match self.api {
             ApiName::Anthropic => Box::new(Anthropic),
-            ApiName::Openai => Box::new(OpenAi { original: self.base() == Some(OPENAI) }),
+            ApiName::Openai => {
+                // Other servers take the older parameters of Chat Completions.
+                let original = provider::named("openai").is_some_and(|row| row.has_key_for(self.base()));
+                Box::new(OpenAi { original })
+            }
             ApiName::OpenaiResponses => Box::new(Responses),
             ApiName::Gemini => Box::new(Gemini),
-            ApiName::Program => return Ok(Arc::new(ExternalBackend::at(self.program(), arguments, limit)?)),
+            ApiName::Program => {
+                let path = self.table.command.as_ref().unwrap_or(&self.name);
+                return Ok(Arc::new(ExternalBackend::at(path, arguments, limit)?));
+            }
             ApiName::Agent => return Ok(Arc::new(ExternalBackend::agent(&self.name, arguments, limit)?)),
             ApiName::Stub => {
                 let script = self.table.script.as_deref().or(options.stub_script.as_deref());
@@ -185,7 +261,7 @@ impl Endpoint {
                 (secret::key(name, variable)?, name.as_str(), hint)
             }
         };
-        if key.is_some() || !self.needs_key {
+        if key.is_some() || !self.table.needs_key() {
             return Ok(key);
         }
         Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))

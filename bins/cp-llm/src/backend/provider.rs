@@ -7,8 +7,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::endpoint::{ApiName, Endpoint, Table};
-use super::secret;
+use super::endpoint::{ApiName, Table};
 use crate::variable;
 
 /// A row of `providers.toml`.
@@ -16,13 +15,14 @@ use crate::variable;
 #[serde(deny_unknown_fields)]
 pub(super) struct Provider {
     pub name: String,
-    endpoint: Table,
+    pub endpoint: Table,
     base_env: Option<String>,
     #[serde(default)]
     pub only_by_name: bool,
     #[serde(default)]
     models: Vec<String>,
-    default_model: Option<String>,
+    /// The model of requests that name none. A server in its place has models of its own.
+    pub default_model: Option<String>,
 }
 
 /// The providers in their order.
@@ -37,6 +37,11 @@ pub(super) fn named(name: &str) -> Option<&'static Provider> {
 }
 
 impl Provider {
+    /// The wire API.
+    pub(super) fn api(&self) -> ApiName {
+        self.endpoint.dialect.unwrap_or(ApiName::Openai)
+    }
+
     /// True if it has a key, which is for this base URL.
     pub(super) fn has_key_for(&self, base: Option<&str>) -> bool {
         self.endpoint.key_env.is_some() && self.endpoint.base_url.as_deref() == base
@@ -47,31 +52,10 @@ impl Provider {
         self.models.iter().any(|prefix| model.starts_with(prefix))
     }
 
-    /// The model of requests that name none. A server in its place has models of its own.
-    pub(super) fn default_model(&self, base: Option<&str>) -> Option<&str> {
-        self.default_model.as_deref().filter(|_| self.has_key_for(base))
-    }
-
-    /// The base URL without settings.
-    pub(super) fn base_url(&self) -> Option<String> {
-        self.endpoint.base_url.clone()
-    }
-
-    /// The endpoint that the environment configures.
-    pub(super) fn endpoint(&self) -> Endpoint {
-        let host = variable("OLLAMA_HOST").filter(|_| self.name == "ollama").map(|host| ollama(&host));
-        let named = self.base_env.as_deref().and_then(variable);
-        let key = self.endpoint.key_env.as_deref();
-        let is_set = named.is_some() || key.is_some_and(|key| secret::source_of(key, variable).is_some());
-        let base = named.or(host);
-        let needs_key = key.is_some() && base.is_none();
-        let base_url = base.or_else(|| self.base_url()).map(|base| base.trim_end_matches('/').to_owned());
-        Endpoint {
-            is_configured: is_set && !self.only_by_name,
-            needs_key,
-            table: Table { base_url, ..self.endpoint.clone() },
-            ..Endpoint::of(&self.name, self.endpoint.dialect.unwrap_or(ApiName::Openai))
-        }
+    /// The base URL that the environment names.
+    pub(super) fn base_of_environment(&self) -> Option<String> {
+        let base = self.base_env.as_deref().and_then(variable)?;
+        Some(if self.name == "ollama" { ollama(&base) } else { base })
     }
 }
 
@@ -101,9 +85,9 @@ mod tests {
     #[test]
     fn providers_are_rows() {
         assert_eq!(PROVIDERS.len(), include_str!("providers.toml").matches("[[provider]]").count());
-        assert_eq!(named("openai").and_then(Provider::base_url).as_deref(), Some(crate::backend::endpoint::OPENAI));
         for api in [ApiName::Anthropic, ApiName::Openai, ApiName::OpenaiResponses, ApiName::Gemini] {
-            assert!(named(api.name()).unwrap().base_url().unwrap().starts_with("https://"), "{}", api.name());
+            let base = named(api.name()).unwrap().endpoint.base_url.as_deref();
+            assert!(base.unwrap().starts_with("https://"), "{}", api.name());
         }
     }
 

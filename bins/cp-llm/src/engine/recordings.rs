@@ -113,7 +113,11 @@ impl Recordings {
     /// The key of a request. That of a cache includes the server, because two servers may have different models of
     /// one name.
     pub(super) fn key(&self, endpoint: &Endpoint, body: &[u8]) -> String {
-        let scope = if self.purpose == Use::Cache { format!("{}\n", endpoint.cache_scope()) } else { String::new() };
+        let scope = if self.purpose == Use::Cache {
+            format!("{}\n", endpoint.base().unwrap_or(&endpoint.name))
+        } else {
+            String::new()
+        };
         keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
     }
 
