@@ -1,12 +1,12 @@
 //! Anthropic Messages. Blocks of our records have the same shape, so they are sent unchanged.
 
 use cp_common::Result;
-use cp_common::wire::{Origin, Turn, Usage};
+use cp_common::wire::{Content, Origin, Turn, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::complete_arguments;
-use super::history::{Outgoing, OutgoingContent, outgoing};
+use super::history::{Outgoing, outgoing};
 use super::json::{Body, exact, object};
 use super::{
     ApiFacts, BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
@@ -109,16 +109,14 @@ fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, 
 fn message(turn: &Turn, request: &Request, there: &Origin) -> Result<Option<Box<RawValue>>> {
     let mut body = Body::default();
     body.set("role", &turn.role)?;
-    match outgoing(turn, request, there)? {
-        OutgoingContent::Text(text) => body.set("content", text)?,
-        OutgoingContent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
-        OutgoingContent::Blocks(blocks) => {
-            let raw = |block: &Outgoing<'_>| match block {
-                Outgoing::Passthrough { raw, .. } => (*raw).to_owned(),
-                Outgoing::Plain(block) => block.raw().to_owned(),
-            };
-            body.set("content", &blocks.iter().map(raw).collect::<Vec<_>>())?;
-        }
+    let raw = |block: &Outgoing<'_>| match block {
+        Outgoing::Passthrough { raw, .. } => (*raw).to_owned(),
+        Outgoing::Plain(block) => block.raw().to_owned(),
+    };
+    match (&turn.content, outgoing(turn, request, there)?.as_slice()) {
+        (Content::Text(text), _) if turn.blocks.is_empty() => body.set("content", text)?,
+        (content, []) if !content.is_empty() => return Ok(None),
+        (_, blocks) => body.set("content", &blocks.iter().map(raw).collect::<Vec<_>>())?,
     }
     body.into_raw().map(Some)
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::{arguments, fresh_id};
-use super::history::{Outgoing, OutgoingContent, outgoing};
+use super::history::{Outgoing, outgoing, result, split};
 use super::json::{Body, exact};
 use super::{
     ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list, media,
@@ -42,7 +42,7 @@ impl WireApi for Gemini {
         let mut names = Names::default();
         let mut contents = Vec::with_capacity(request.messages.len());
         for turn in request.conversation_turns() {
-            let parts = parts(outgoing(turn, request, there)?, &mut names)?;
+            let parts = parts(&outgoing(turn, request, there)?, &mut names)?;
             // The server refuses a turn without parts.
             if !parts.is_empty() {
                 contents.push(Message { role: if turn.role == "assistant" { "model" } else { "user" }, parts });
@@ -75,13 +75,9 @@ struct Message {
     parts: Vec<Box<RawValue>>,
 }
 
-fn parts(content: OutgoingContent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {
-    let blocks = match content {
-        OutgoingContent::Text(text) => return Ok(vec![raw(&json!({"text": text}))?]),
-        OutgoingContent::Blocks(blocks) => blocks,
-    };
+fn parts(blocks: &[Outgoing<'_>], names: &mut Names) -> Result<Vec<Box<RawValue>>> {
     let mut parts = Vec::with_capacity(blocks.len());
-    for block in &blocks {
+    for block in blocks {
         match block {
             Outgoing::Passthrough { id, raw: own, .. } => {
                 if let Some(id) = id.as_deref() {
@@ -98,47 +94,39 @@ fn parts(content: OutgoingContent<'_>, names: &mut Names) -> Result<Vec<Box<RawV
 }
 
 fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) -> Result<()> {
-    let value: Value = record::read(block.raw())?;
-    match text_of(&value, "type") {
-        Some("tool_use") => {
-            let (id, name) = (text_of(&value, "id").unwrap_or_default(), text_of(&value, "name").unwrap_or_default());
-            names.0.push((id.to_owned(), name.to_owned(), false));
+    let view = block.view()?;
+    match view.kind.as_ref() {
+        "tool_use" => {
+            let (id, name) = (view.id.unwrap_or_default(), view.name.unwrap_or_default());
+            names.0.push((id.into_owned(), name.to_string(), false));
             let mut call = Body::default();
-            call.set("name", name)?;
-            call.set("args", &block.view()?.input)?;
+            call.set("name", &name)?;
+            call.set("args", &view.input)?;
             let mut part = Body::default();
             part.set("functionCall", &call.into_raw()?)?;
             parts.push(part.into_raw()?);
         }
-        Some("tool_result") => {
-            let id = text_of(&value, "tool_use_id").unwrap_or_default();
+        "tool_result" => {
+            let id = view.tool_use_id.as_deref().unwrap_or_default();
             let Some((_, name, is_known)) = names.0.iter().rev().find(|(known, ..)| known == id) else {
                 return Err(Error::validation(format!(
                     "the tool result {id} does not answer a call of this conversation"
                 )));
             };
-            let member = if value["is_error"] == true { "error" } else { "result" };
-            let mut others = Vec::new();
-            let text = match &value["content"] {
-                Value::Array(blocks) => {
-                    let is_text = |block: &&Value| block["type"] == "text";
-                    // A result is JSON, so images follow as separate parts.
-                    for other in blocks.iter().filter(|block| !is_text(block)) {
-                        others.push(raw(&part(other)?)?);
-                    }
-                    blocks.iter().filter(is_text).filter_map(|block| text_of(block, "text")).collect::<String>().into()
-                }
-                Value::Null => "".into(),
-                other => other.clone(),
-            };
+            let member = if view.is_error { "error" } else { "result" };
+            let blocks = result(&view, true)?;
+            let (text, others) = split(&blocks);
             let mut response = json!({"name": name, "response": {member: text}});
             if *is_known {
                 response["id"] = id.into();
             }
             parts.push(raw(&json!({"functionResponse": response}))?);
-            parts.append(&mut others);
+            // A result is JSON, so images follow as separate parts.
+            for other in others {
+                parts.push(raw(&part(other)?)?);
+            }
         }
-        _ => parts.push(raw(&part(&value)?)?),
+        _ => parts.push(raw(&part(&record::read(block.raw())?)?)?),
     }
     Ok(())
 }

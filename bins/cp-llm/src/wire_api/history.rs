@@ -5,20 +5,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cp_common::Result;
-use cp_common::wire::{Block, BlockView, Content, Origin, Turn, raw};
+use cp_common::wire::{Block, BlockView, Content, Origin, Turn, raw, record};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::Request;
+use super::{Request, text_of};
 
 /// The number of blocks that could not be sent unchanged, by type.
 pub(crate) type Lowered = BTreeMap<String, u64>;
-
-/// The content of a turn in a request.
-pub(super) enum OutgoingContent<'a> {
-    Text(&'a str),
-    Blocks(Vec<Outgoing<'a>>),
-}
 
 /// A block in a request.
 pub(super) enum Outgoing<'a> {
@@ -55,14 +49,14 @@ fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<()> {
     Ok(())
 }
 
-/// The content of a turn in a request to this server.
-pub(super) fn outgoing<'a>(turn: &'a Turn, request: &Request, here: &Origin) -> Result<OutgoingContent<'a>> {
+/// The content of a turn in a request to this server. A text is one block.
+pub(super) fn outgoing<'a>(turn: &'a Turn, request: &Request, here: &Origin) -> Result<Vec<Outgoing<'a>>> {
     count(turn, request, here, &mut Lowered::new())
 }
 
-fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Lowered) -> Result<OutgoingContent<'a>> {
+fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Lowered) -> Result<Vec<Outgoing<'a>>> {
     let blocks = match (&turn.content, turn.blocks.as_slice()) {
-        (Content::Text(text), []) => return Ok(OutgoingContent::Text(text)),
+        (Content::Text(text), []) => return Ok(vec![Outgoing::Plain(Cow::Owned(Block::text(text)))]),
         (Content::Blocks(blocks), []) => blocks,
         (_, blocks) => blocks,
     };
@@ -80,12 +74,22 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
         }
         going.extend(plain.map(Outgoing::Plain));
     }
-    Ok(OutgoingContent::Blocks(going))
+    Ok(going)
 }
 
-/// The prefix of the result of a failed tool, for APIs without a member for the failure.
-pub(super) fn tool_failure(is_error: bool) -> &'static str {
-    if is_error { "The tool failed: " } else { "" }
+/// The blocks of a tool result. For APIs without a member for the failure of a tool, a text says so.
+pub(super) fn result(view: &BlockView<'_>, has_member: bool) -> Result<Vec<Value>> {
+    let failure = (view.is_error && !has_member).then(|| Block::text("The tool failed: "));
+    let other = |raw: &RawValue| Content::Text(raw.get().to_owned());
+    let content = view.content.map(|raw| serde_json::from_str(raw.get()).unwrap_or_else(|_| other(raw)));
+    let blocks = content.map(|content: Content| content.blocks()).unwrap_or_default();
+    failure.into_iter().chain(blocks).map(|block| record::read(block.raw())).collect()
+}
+
+/// The text of the blocks of a tool result, and those that are not text.
+pub(super) fn split(blocks: &[Value]) -> (String, Vec<&Value>) {
+    let (texts, others): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| block["type"] == "text");
+    (texts.into_iter().filter_map(|block| text_of(block, "text")).collect(), others)
 }
 
 /// True if the blocks of an answer can be sent unchanged. Responses refuses reasoning without the item that followed

@@ -1,11 +1,11 @@
 //! `OpenAI` Chat Completions, also of compatible servers.
 
-use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage, quoted, record};
+use cp_common::wire::{Origin, ToolSpec, Usage, quoted, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
+use super::history::{Outgoing, outgoing, result, split};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
@@ -49,7 +49,7 @@ impl WireApi for OpenAi {
             messages.push(json!({"role": "system", "content": request.system}));
         }
         for turn in &request.messages {
-            put_turn(turn, outgoing(turn, request, there)?, &mut messages)?;
+            put_turn(&turn.role, &outgoing(turn, request, there)?, &mut messages)?;
         }
         let mut body = Body::default();
         body.set("model", &request.model)?;
@@ -93,17 +93,9 @@ fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
 }
 
 /// Appends the messages of a turn. Each tool result is a separate message.
-fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>) -> Result<()> {
-    let role = &turn.role;
-    let blocks = match content {
-        OutgoingContent::Text(text) => {
-            messages.push(json!({"role": role, "content": text}));
-            return Ok(());
-        }
-        OutgoingContent::Blocks(blocks) => blocks,
-    };
+fn put_turn(role: &str, blocks: &[Outgoing<'_>], messages: &mut Vec<Value>) -> Result<()> {
     let (mut parts, mut calls, mut members, mut is_list) = (Vec::new(), Vec::new(), Map::new(), false);
-    for block in &blocks {
+    for block in blocks {
         let block = match block {
             Outgoing::Passthrough { kind, raw, .. } => {
                 match (kind.as_ref(), record::read::<Value>(raw)?) {
@@ -125,12 +117,15 @@ fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>
                 "function": {"name": view.name, "arguments": view.input.map_or("{}", RawValue::get)},
             })),
             "tool_result" => {
-                let (text, others) = result(&view)?;
+                let blocks = result(&view, false)?;
+                let (text, others) = split(&blocks);
                 messages.push(json!({"role": "tool", "tool_call_id": view.tool_use_id, "content": text}));
                 // A tool message has only text, so images follow in a user message.
-                parts.extend(others);
+                for other in others {
+                    parts.push(part(other)?);
+                }
             }
-            _ => parts.push(part(block)?),
+            _ => parts.push(part(&record::read(block.raw())?)?),
         }
     }
     let content = match parts.as_slice() {
@@ -147,7 +142,7 @@ fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>
         return Ok(());
     }
     let mut message = Map::new();
-    message.insert("role".to_owned(), role.as_str().into());
+    message.insert("role".to_owned(), role.into());
     message.insert("content".to_owned(), content);
     message.extend(members);
     if !calls.is_empty() {
@@ -157,30 +152,9 @@ fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>
     Ok(())
 }
 
-/// The text of a tool result, and the parts that are not text.
-fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
-    let failure = tool_failure(view.is_error);
-    let Some(raw) = view.content else { return Ok((failure.to_owned(), Vec::new())) };
-    match serde_json::from_str::<Content>(raw.get()) {
-        Ok(Content::Text(text)) => Ok((format!("{failure}{text}"), Vec::new())),
-        Ok(Content::Blocks(blocks)) => {
-            let (mut text, mut others) = (failure.to_owned(), Vec::new());
-            for block in &blocks {
-                match block.view()?.text {
-                    Some(piece) => text.push_str(&piece),
-                    None => others.push(part(block)?),
-                }
-            }
-            Ok((text, others))
-        }
-        Err(_) => Ok((format!("{failure}{}", raw.get()), Vec::new())),
-    }
-}
-
 /// Encodes a block of text, image or document.
-fn part(block: &Block) -> Result<Value> {
-    let block: Value = record::read(block.raw())?;
-    Ok(match media(&block, "openai")? {
+fn part(block: &Value) -> Result<Value> {
+    Ok(match media(block, "openai")? {
         Media::Text(text) => json!({"type": "text", "text": text}),
         Media::Url("image", url) => json!({"type": "image_url", "image_url": {"url": url}}),
         Media::Url(_, url) => {
@@ -189,7 +163,7 @@ fn part(block: &Block) -> Result<Value> {
         }
         Media::Bytes("image", source) => json!({"type": "image_url", "image_url": {"url": data_url(source)}}),
         Media::Bytes(_, source) => {
-            json!({"type": "file", "file": {"filename": file_name(&block), "file_data": data_url(source)}})
+            json!({"type": "file", "file": {"filename": file_name(block), "file_data": data_url(source)}})
         }
     })
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw, record};
+use cp_common::wire::{Origin, ToolSpec, Usage, raw, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::complete_arguments;
-use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
+use super::history::{Outgoing, outgoing, result, split};
 use super::json::Body;
 use super::openai::{FACTS, is_strict};
 use super::{
@@ -33,7 +33,7 @@ impl WireApi for Responses {
         body.set_some("instructions", Some(&request.system).filter(|system| !system.is_empty()))?;
         let mut items = Vec::new();
         for turn in &request.messages {
-            put_turn(turn, outgoing(turn, request, there)?, &mut items)?;
+            put_turn(&turn.role, &outgoing(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
         body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
@@ -111,71 +111,53 @@ fn reasons(request: &Request) -> bool {
 }
 
 /// Appends the items of a turn. Tool calls and results are separate items.
-fn put_turn(turn: &Turn, content: OutgoingContent<'_>, items: &mut Vec<Value>) -> Result<()> {
-    let blocks = match content {
-        OutgoingContent::Text(text) => {
-            items.push(json!({"role": turn.role, "content": text}));
-            return Ok(());
-        }
-        OutgoingContent::Blocks(blocks) => blocks,
-    };
+fn put_turn(role: &str, blocks: &[Outgoing<'_>], items: &mut Vec<Value>) -> Result<()> {
     let (mut parts, mut calls) = (Vec::new(), Vec::new());
-    for block in &blocks {
+    for block in blocks {
         let block = match block {
             Outgoing::Passthrough { raw, .. } => {
-                put_message(&turn.role, &mut parts, items);
+                put_message(role, &mut parts, items);
                 items.append(&mut calls);
                 items.push(record::read(raw)?);
                 continue;
             }
             Outgoing::Plain(block) => block,
         };
-        let value: Value = record::read(block.raw())?;
-        match text_of(&value, "type") {
-            Some("tool_use") => {
-                let input = block.view()?.input.map_or("{}", RawValue::get).to_owned();
-                calls.push(
-                    json!({"type": "function_call", "call_id": value["id"], "name": value["name"], "arguments": input}),
-                );
+        let view = block.view()?;
+        match view.kind.as_ref() {
+            "tool_use" => {
+                let input = view.input.map_or("{}", RawValue::get);
+                calls.push(json!({"type": "function_call", "call_id": view.id, "name": view.name, "arguments": input}));
             }
-            Some("tool_result") => {
-                let failure = tool_failure(value["is_error"] == true);
-                let output = match &value["content"] {
-                    Value::Array(blocks) => output(failure, blocks)?,
-                    Value::Null => failure.into(),
-                    Value::String(text) => format!("{failure}{text}").into(),
-                    other => other.clone(),
+            "tool_result" => {
+                let blocks = result(&view, false)?;
+                // The output is a string if it has only text.
+                let output = match split(&blocks) {
+                    (text, others) if others.is_empty() => text.into(),
+                    _ => blocks.iter().map(part).collect::<Result<Value>>()?,
                 };
-                items.push(json!({"type": "function_call_output", "call_id": value["tool_use_id"], "output": output}));
+                items.push(json!({"type": "function_call_output", "call_id": view.tool_use_id, "output": output}));
             }
-            _ => parts.push(part(&value)?),
+            _ => parts.push(part(&record::read(block.raw())?)?),
         }
     }
-    put_message(&turn.role, &mut parts, items);
+    put_message(role, &mut parts, items);
     items.extend(calls);
     Ok(())
 }
 
 /// Appends a message of these parts.
 fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
-    let parts = std::mem::take(parts);
-    if role == "assistant" && !parts.is_empty() {
+    match (std::mem::take(parts).as_slice(), role) {
+        ([], _) => {}
         // Parts of an assistant's message would need the item id of the server.
-        let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
-        items.push(json!({"type": "message", "role": role, "content": text}));
-    } else if !parts.is_empty() {
-        items.push(json!({"role": role, "content": parts}));
+        (parts, "assistant") => {
+            let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
+            items.push(json!({"type": "message", "role": role, "content": text}));
+        }
+        ([only], _) if only["type"] == "input_text" => items.push(json!({"role": role, "content": only["text"]})),
+        (parts, _) => items.push(json!({"role": role, "content": parts})),
     }
-}
-
-/// The output of a tool: a string if it has only text.
-fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
-    if blocks.iter().all(|block| block["type"] == "text") {
-        let texts = blocks.iter().filter_map(|block| text_of(block, "text"));
-        return Ok(std::iter::once(failure).chain(texts).collect::<String>().into());
-    }
-    let prefix = (!failure.is_empty()).then(|| Ok(json!({"type": "input_text", "text": failure})));
-    prefix.into_iter().chain(blocks.iter().map(part)).collect()
 }
 
 /// Encodes a block of text, image or document.
