@@ -15,8 +15,8 @@ use super::stream::{Stream, cut_short, with_partial};
 use super::{Backend, Exchange};
 use crate::wire_api::openai::without_stream_options;
 use crate::wire_api::{
-    Answer, Lowered, OnText, Payload, Request, UpstreamError, WireApi, bad_answer, finish, lowered, parsed, shortened,
-    upstream,
+    Answer, Lowered, OnText, Partial, Payload, Request, UpstreamError, WireApi, bad_answer, finish, lowered, parsed,
+    shortened, upstream,
 };
 
 /// Response headers that have the provider's request id.
@@ -271,11 +271,11 @@ impl Server {
         if let Some(error) = UpstreamError::find(&payload.value, false) {
             return Err(error.into_error(status));
         }
-        let mut decoder = self.api.decoder();
-        let whole = decoder.whole(&payload);
-        *usage = decoder.partial().usage;
-        whole.map_err(|error| with_partial(error, &decoder.partial().text))?;
-        finish(decoder.as_mut(), &self.origin())
+        let (mut decoder, mut partial) = (self.api.decoder(), Partial::default());
+        let whole = decoder.whole(&payload, &mut partial);
+        *usage = partial.usage;
+        whole.map_err(|error| with_partial(error, &partial.text))?;
+        finish(decoder.as_mut(), partial, &self.origin())
     }
 
     fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
@@ -287,7 +287,7 @@ impl Server {
         }
         let (first, hash) =
             (stream.first_byte, Some(format!("sha256:{}", keys::hex(&std::mem::take(&mut stream.hash).finalize()))));
-        let usage = stream.decoder.partial().usage;
+        let usage = stream.partial.usage;
         Exchange { first_byte: first, hash, usage, ..Exchange::of(stream.answer(read, status, &self.origin())) }
     }
 

@@ -9,11 +9,13 @@ use cp_http::sse;
 use cp_redact::Redactor;
 use sha2::{Digest as _, Sha256};
 
-use crate::wire_api::{Answer, Decoder, OnText, UpstreamError, bad_answer, cut, decode_event, finish, parsed};
+use crate::wire_api::{Answer, Decoder, OnText, Partial, UpstreamError, bad_answer, cut, decode_event, finish, parsed};
 
 /// A response that arrives as events.
 pub(super) struct Stream {
-    pub decoder: Box<dyn Decoder>,
+    decoder: Box<dyn Decoder>,
+    /// The answer so far.
+    pub partial: Partial,
     parser: sse::Parser,
     pub hash: Sha256,
     /// The first bytes, for the error if the response is not a stream.
@@ -25,14 +27,15 @@ pub(super) struct Stream {
 impl Stream {
     /// A stream before its first bytes.
     pub(super) fn new(decoder: Box<dyn Decoder>) -> Self {
-        Self { decoder, parser: sse::Parser::new(), hash: Sha256::new(), head: Vec::new(), first_byte: None }
+        let (partial, parser, hash) = (Partial::default(), sse::Parser::new(), Sha256::new());
+        Self { decoder, partial, parser, hash, head: Vec::new(), first_byte: None }
     }
 
     /// Reads up to the last event or the end of the body.
     pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Result<()> {
         const HEAD: usize = 64 << 10;
         let mut buffer = vec![0; 16 << 10];
-        let decoder = self.decoder.as_mut();
+        let (decoder, partial) = (self.decoder.as_mut(), &mut self.partial);
         let mut ended = false;
         while !ended {
             let bytes = reply.read(&mut buffer)?;
@@ -46,7 +49,7 @@ impl Stream {
             }
             self.parser.push(bytes, |event| {
                 if !ended {
-                    ended = decode_event(decoder, &event, show)?;
+                    ended = decode_event(decoder, partial, &event, show)?;
                 }
                 Ok(())
             })?;
@@ -56,7 +59,7 @@ impl Stream {
         }
         match std::mem::take(&mut self.parser).finish() {
             // An incomplete last event means that the stream was cut off.
-            Some(event) => match decode_event(decoder, &event, show) {
+            Some(event) => match decode_event(decoder, partial, &event, show) {
                 Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
                     Err(cut())
                 }
@@ -68,14 +71,14 @@ impl Stream {
 
     /// Makes the answer, or the error, from the events.
     pub(super) fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
-        let partial = self.decoder.partial();
+        let partial = std::mem::take(&mut self.partial);
         let text = partial.text.clone();
         read.map_err(|error| cut_short(error, &text))?;
         let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
         if nothing && !self.head.is_empty() {
             return Err(self.not_a_stream(status));
         }
-        finish(self.decoder.as_mut(), here).map_err(|error| with_partial(error, &text))
+        finish(self.decoder.as_mut(), partial, here).map_err(|error| with_partial(error, &text))
     }
 
     /// The error for a response that is not a stream.

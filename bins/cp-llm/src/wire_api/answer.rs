@@ -217,22 +217,25 @@ impl<'a> Payload<'a> {
 /// Assembles an answer.
 pub(crate) trait Decoder {
     /// Decodes a whole body.
-    fn whole(&mut self, body: &Payload<'_>) -> Result<()>;
+    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()>;
     /// Decodes an event. Returns true after the last event.
-    fn event(&mut self, event: &Payload<'_>) -> Result<bool>;
+    fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool>;
     /// Decodes `[DONE]`, which ends the streams of Chat Completions only.
-    fn done(&mut self) {}
-    /// The members of the answer so far.
-    fn partial(&mut self) -> &mut Partial;
+    fn done(&self, _: &mut Partial) {}
     /// Takes the parts so far. With `at_limit`, an incomplete tool call is left out.
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
 }
 
 /// Parses an event, decodes it, and passes on its text. Fails if it reports an error.
-pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut OnText<'_>) -> Result<bool> {
+pub(crate) fn decode_event(
+    decoder: &mut dyn Decoder,
+    partial: &mut Partial,
+    event: &Event,
+    show: &mut OnText<'_>,
+) -> Result<bool> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
-        decoder.done();
+        decoder.done(partial);
         return Ok(true);
     }
     // Some gateways send their comments as data.
@@ -240,14 +243,14 @@ pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut 
         return Ok(false);
     }
     let quoted = |error: Error| error.with("upstream_message", shortened(&String::from_utf8_lossy(data)));
-    let payload = Payload::parse(data, Some(&mut decoder.partial().half)).map_err(quoted)?;
+    let payload = Payload::parse(data, Some(&mut partial.half)).map_err(quoted)?;
     if let Some(error) = UpstreamError::find(&payload.value, event.name == "error") {
         return Err(error.into_error(200));
     }
-    let (text, thinking) = (decoder.partial().text.len(), decoder.partial().thinking.len());
-    let outcome = decoder.event(&payload);
-    let Partial { text: all, thinking: thoughts, .. } = decoder.partial();
-    for (kind, new) in [(TextKind::Thinking, &thoughts[thinking..]), (TextKind::Answer, &all[text..])] {
+    let (text, thinking) = (partial.text.len(), partial.thinking.len());
+    let outcome = decoder.event(&payload, partial);
+    for (kind, new) in [(TextKind::Thinking, &partial.thinking[thinking..]), (TextKind::Answer, &partial.text[text..])]
+    {
         if !new.is_empty() {
             show(kind, new)?;
         }
@@ -293,8 +296,7 @@ impl Partial {
 }
 
 /// Makes the answer from a decoder. Fails if the answer is incomplete.
-pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer> {
-    let mut partial = std::mem::take(decoder.partial());
+pub(crate) fn finish(decoder: &mut dyn Decoder, mut partial: Partial, here: &Origin) -> Result<Answer> {
     partial.stop = partial.stop.map(|stop| ends::named(&here.dialect, &stop));
     let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
     if !partial.ended {

@@ -206,23 +206,22 @@ fn text_of_member(members: &Map<String, Value>, name: &str) -> String {
 
 #[derive(Default)]
 struct AnthropicDecoder {
-    partial: Partial,
     has_started: bool,
     blocks: Vec<PartialBlock>,
 }
 
 impl AnthropicDecoder {
     /// Decodes a whole message, or the start of one, which may have content.
-    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>) {
-        self.partial.identify(message, "id", "model");
-        self.partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
-        self.partial.stop = text_of(message, "stop_reason").map(str::to_owned);
+    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, partial: &mut Partial) {
+        partial.identify(message, "id", "model");
+        partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
+        partial.stop = text_of(message, "stop_reason").map(str::to_owned);
         for (index, block) in (0..).zip(message["content"].as_array().into_iter().flatten()) {
-            self.start(index, block, &format!("{pointer}/content/{index}"), piece);
+            self.start(index, block, &format!("{pointer}/content/{index}"), piece, partial);
         }
     }
 
-    fn start(&mut self, index: u64, block: &Value, pointer: &str, piece: &Payload<'_>) {
+    fn start(&mut self, index: u64, block: &Value, pointer: &str, piece: &Payload<'_>, partial: &mut Partial) {
         let input = block["input"].as_object().filter(|input| !input.is_empty());
         let begun = PartialBlock {
             index,
@@ -230,71 +229,67 @@ impl AnthropicDecoder {
             pieces: String::new(),
             input: input.and_then(|_| exact(&piece.bytes, &format!("{pointer}/input"))),
         };
-        self.show(text_of(block, "type"), block);
+        show(text_of(block, "type"), block, partial);
         self.blocks.push(begun);
     }
+}
 
-    /// Adds the text for a block of this type.
-    fn show(&mut self, kind: Option<&str>, from: &Value) {
-        let text = |name| text_of(from, name).unwrap_or_default();
-        match kind {
-            Some("text") => self.partial.text.push_str(text("text")),
-            Some("thinking") => self.partial.thinking.push_str(text("thinking")),
-            _ => {}
-        }
+/// Adds the text for a block of this type.
+fn show(kind: Option<&str>, from: &Value, partial: &mut Partial) {
+    let text = |name| text_of(from, name).unwrap_or_default();
+    match kind {
+        Some("text") => partial.text.push_str(text("text")),
+        Some("thinking") => partial.thinking.push_str(text("thinking")),
+        _ => {}
     }
 }
 
 impl Decoder for AnthropicDecoder {
-    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
         if !body.value["content"].is_array() {
             return Err(bad_answer("invalid_json", "the answer is not a message"));
         }
-        self.partial.ended = true;
-        self.message(&body.value, "", body);
+        partial.ended = true;
+        self.message(&body.value, "", body, partial);
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         let data = &event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
             Some("message_start") if self.has_started => return Err(restarted()),
             Some("message_start") => {
                 self.has_started = true;
-                self.message(&data["message"], "/message", event);
+                self.message(&data["message"], "/message", event, partial);
             }
             Some("content_block_start") => {
-                self.start(index, &data["content_block"], "/content_block", event);
+                self.start(index, &data["content_block"], "/content_block", event, partial);
             }
             Some("content_block_delta") => {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
                     block.grow(delta);
                     let kind = text_of_member(&block.members, "type");
-                    self.show(Some(&kind), delta);
+                    show(Some(&kind), delta, partial);
                 }
             }
             Some("message_delta") => {
                 if let Some(stop) = text_of(&data["delta"], "stop_reason") {
-                    self.partial.stop = Some(stop.to_owned());
+                    partial.stop = Some(stop.to_owned());
                 }
                 if let Some(usage) = data.get("usage") {
-                    self.partial.usage = Some(tokens(usage, self.partial.usage.unwrap_or_default()));
+                    partial.usage = Some(tokens(usage, partial.usage.unwrap_or_default()));
                 }
             }
             Some("message_stop") => {
-                self.partial.ended = true;
+                partial.ended = true;
                 return Ok(true);
             }
             // `ping`, `content_block_stop` and unknown events.
             _ => {}
         }
         Ok(false)
-    }
-
-    fn partial(&mut self) -> &mut Partial {
-        &mut self.partial
     }
 
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Block, Origin, Usage, raw, record};
+use cp_common::wire::{Block, Origin, raw, record};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,8 +12,8 @@ use super::answer::{arguments, fresh_id};
 use super::history::{Outgoing, outgoing, result, split};
 use super::json::{Body, exact};
 use super::{
-    ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list, media,
-    text_of, with_cached, with_function,
+    ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, list, media, text_of,
+    tokens, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -140,30 +140,24 @@ fn part(block: &Value) -> Result<Value> {
     })
 }
 
-fn tokens(usage: &Value) -> Usage {
-    let output = count_of(usage, "/candidatesTokenCount") + count_of(usage, "/thoughtsTokenCount");
-    with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
-}
-
 #[derive(Default)]
 struct GeminiDecoder {
-    partial: Partial,
     /// The parts that have arrived. Text without a block may continue in the next one.
     parts: Vec<Part>,
     citations: Vec<Value>,
 }
 
 impl GeminiDecoder {
-    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>) -> Result<()> {
+    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>, partial: &mut Partial) -> Result<()> {
         let is_thought = part["thought"] == true;
         let has_only = |names: &[&str]| {
             part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
         };
         if let Some(text) = text_of(part, "text") {
             if is_thought {
-                self.partial.thinking.push_str(text);
+                partial.thinking.push_str(text);
             } else {
-                self.partial.text.push_str(text);
+                partial.text.push_str(text);
             }
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
@@ -216,47 +210,44 @@ fn text_part(text: &str, is_thought: bool) -> PartContent {
 }
 
 impl Decoder for GeminiDecoder {
-    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
         let data = &body.value;
-        self.event(body)?;
-        if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
+        self.event(body, partial)?;
+        if partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
         }
         // A whole body is complete even without a finish reason.
-        self.partial.ended = true;
+        partial.ended = true;
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         let data = &event.value;
-        self.partial.identify(data, "responseId", "modelVersion");
+        partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
-            self.partial.usage = Some(tokens(usage));
+            let output = ["/candidatesTokenCount", "/thoughtsTokenCount"];
+            partial.usage = Some(tokens(usage, "/promptTokenCount", &output, "/cachedContentTokenCount"));
         }
         if data.pointer("/promptFeedback/blockReason").is_some() {
-            self.partial.stop = Some("refusal".to_owned());
-            self.partial.ended = true;
+            partial.stop = Some("refusal".to_owned());
+            partial.ended = true;
         }
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
         for (at, part) in parts.into_iter().flatten().enumerate() {
-            self.take(part, &format!("/candidates/0/content/parts/{at}"), event)?;
+            self.take(part, &format!("/candidates/0/content/parts/{at}"), event, partial)?;
         }
         for pointer in ["/groundingMetadata/groundingChunks", "/citationMetadata/citationSources"] {
             let citations = candidate.pointer(pointer).and_then(Value::as_array);
             self.citations.extend(citations.into_iter().flatten().cloned());
         }
         if let Some(reason) = text_of(candidate, "finishReason") {
-            self.partial.stop = Some(reason.to_owned());
+            partial.stop = Some(reason.to_owned());
             // The last chunk has a finish reason. Some models send one in earlier chunks too, which the stream does not
             // distinguish.
-            self.partial.ended = true;
+            partial.ended = true;
         }
         Ok(false)
-    }
-
-    fn partial(&mut self) -> &mut Partial {
-        &mut self.partial
     }
 
     fn parts(&mut self, _: bool) -> Result<Vec<Part>> {

@@ -170,11 +170,12 @@ pub(crate) fn count_of(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The usage for a provider that includes cached tokens in the prompt's count.
-fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
+/// The usage of a provider that includes cached tokens in the prompt's count, by the paths of its counts.
+fn tokens(usage: &Value, prompt: &str, output: &[&str], cached: &str) -> Usage {
+    let cached = count_of(usage, cached);
     Usage {
-        input_tokens: prompt.saturating_sub(cached),
-        output_tokens: output,
+        input_tokens: count_of(usage, prompt).saturating_sub(cached),
+        output_tokens: output.iter().map(|path| count_of(usage, path)).sum(),
         cache_read_tokens: cached,
         ..Usage::default()
     }

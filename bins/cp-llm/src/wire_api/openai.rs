@@ -1,6 +1,6 @@
 //! `OpenAI` Chat Completions, also of compatible servers.
 
-use cp_common::wire::{Origin, ToolSpec, Usage, quoted, record};
+use cp_common::wire::{Origin, ToolSpec, quoted, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use super::json::Body;
 use super::openai_message::Message;
 use super::{
     ApiFacts, BatchApi, Decoder, Media, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer, count_of,
-    data_url, file_name, media, text_of, with_cached, with_function,
+    data_url, file_name, media, text_of, tokens, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -78,11 +78,6 @@ impl WireApi for OpenAi {
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(ChatDecoder::default())
     }
-}
-
-fn tokens(usage: &Value) -> Usage {
-    let cached = count_of(usage, "/prompt_tokens_details/cached_tokens");
-    with_cached(count_of(usage, "/prompt_tokens"), count_of(usage, "/completion_tokens"), cached)
 }
 
 fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
@@ -170,67 +165,64 @@ fn part(block: &Value) -> Result<Value> {
 
 #[derive(Default)]
 struct ChatDecoder {
-    partial: Partial,
     message: Message,
 }
 
 impl ChatDecoder {
-    fn choice(&mut self, choice: &Value, delta: &Value) -> Result<()> {
-        self.message.delta(delta, &mut self.partial)?;
+    fn choice(&mut self, choice: &Value, delta: &Value, partial: &mut Partial) -> Result<()> {
+        self.message.delta(delta, partial)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
-            self.message.end(&mut self.partial);
+            self.message.end(partial);
             let is_refused = !self.message.refusal.is_empty();
-            self.partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
+            partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
         }
         if let Some(error) = UpstreamError::find(choice, false) {
             return Err(error.into_error(200).with("reason", "end"));
         }
         Ok(())
     }
+}
 
-    fn head(&mut self, data: &Value) {
-        self.partial.identify(data, "id", "model");
-        let usages = ["/usage", "/x_groq/usage", "/choices/0/usage"];
-        if let Some(usage) = usages.iter().filter_map(|path| data.pointer(path)).find(|usage| usage.is_object()) {
-            self.partial.usage = Some(tokens(usage));
-        }
+/// Reads the members of a body or an event beside its choices.
+fn head(data: &Value, partial: &mut Partial) {
+    partial.identify(data, "id", "model");
+    let usages = ["/usage", "/x_groq/usage", "/choices/0/usage"];
+    if let Some(usage) = usages.iter().filter_map(|path| data.pointer(path)).find(|usage| usage.is_object()) {
+        let cached = "/prompt_tokens_details/cached_tokens";
+        partial.usage = Some(tokens(usage, "/prompt_tokens", &["/completion_tokens"], cached));
     }
 }
 
 impl Decoder for ChatDecoder {
-    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
         let Some(choice) = body.value.pointer("/choices/0") else {
             return Err(bad_answer("invalid_json", "the answer has no choices"));
         };
-        self.head(&body.value);
-        self.partial.ended = true;
+        head(&body.value, partial);
+        partial.ended = true;
         let mut message = choice["message"].clone();
         // Each element of a whole message is a separate call.
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten();
         for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
             call.insert("index".to_owned(), index.into());
         }
-        self.choice(choice, &message)
+        self.choice(choice, &message, partial)
     }
 
-    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
-        self.head(&event.value);
+    fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
+        head(&event.value, partial);
         // The first choice is the only one that was requested. The usage follows the finish reason, so the stream ends
         // only at `[DONE]` or its end.
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
-            self.choice(choice, &choice["delta"])?;
+            self.choice(choice, &choice["delta"], partial)?;
         }
         // Some servers do not send `[DONE]`. The usage is in the last chunk.
-        self.partial.ended = self.partial.stop.is_some() && self.partial.usage.is_some();
+        partial.ended = partial.stop.is_some() && partial.usage.is_some();
         Ok(false)
     }
 
-    fn done(&mut self) {
-        self.partial.ended = true;
-    }
-
-    fn partial(&mut self) -> &mut Partial {
-        &mut self.partial
+    fn done(&self, partial: &mut Partial) {
+        partial.ended = true;
     }
 
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {

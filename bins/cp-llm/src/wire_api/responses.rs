@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Origin, ToolSpec, Usage, raw, record};
+use cp_common::wire::{Origin, ToolSpec, raw, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::json::Body;
 use super::openai::{FACTS, is_strict};
 use super::{
     ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
+    count_of, data_url, file_name, media, restarted, text_of, tokens, with_function,
 };
 
 pub(crate) struct Responses;
@@ -180,11 +180,6 @@ fn stop(response: &Value) -> &str {
     reason.or_else(|| text_of(response, "status")).unwrap_or_default()
 }
 
-fn tokens(usage: &Value) -> Usage {
-    let cached = count_of(usage, "/input_tokens_details/cached_tokens");
-    with_cached(count_of(usage, "/input_tokens"), count_of(usage, "/output_tokens"), cached)
-}
-
 fn failure(response: &Value) -> Error {
     UpstreamError::find(response, false).unwrap_or_default().into_error(200)
 }
@@ -246,7 +241,6 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
 
 #[derive(Default)]
 struct ResponsesDecoder {
-    partial: Partial,
     has_started: bool,
     is_refused: bool,
     items: BTreeMap<u64, Item>,
@@ -254,9 +248,11 @@ struct ResponsesDecoder {
 
 impl ResponsesDecoder {
     /// Decodes a complete response.
-    fn response(&mut self, response: &Value) {
-        self.partial.identify(response, "id", "model");
-        self.partial.usage = response.get("usage").filter(|usage| usage.is_object()).map(tokens);
+    fn response(&mut self, response: &Value, partial: &mut Partial) {
+        partial.identify(response, "id", "model");
+        let usage = response.get("usage").filter(|usage| usage.is_object());
+        let cached = "/input_tokens_details/cached_tokens";
+        partial.usage = usage.map(|usage| tokens(usage, "/input_tokens", &["/output_tokens"], cached));
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         // Some servers omit the items that they sent before.
         if !output.is_empty() {
@@ -265,24 +261,24 @@ impl ResponsesDecoder {
         }
         let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
         let is_refused = self.is_refused || parts.into_iter().any(|part| part["type"] == "refusal");
-        self.partial.stop = Some(if is_refused { "refusal" } else { stop(response) }.to_owned());
-        self.partial.ended = true;
+        partial.stop = Some(if is_refused { "refusal" } else { stop(response) }.to_owned());
+        partial.ended = true;
     }
 }
 
 impl Decoder for ResponsesDecoder {
-    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
         if !body.value["output"].is_array() {
             return Err(bad_answer("invalid_json", "the answer has no output"));
         }
         if body.value["status"] == "failed" {
             return Err(failure(&body.value));
         }
-        self.response(&body.value);
+        self.response(&body.value, partial);
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         let data = &event.value;
         let item = self.items.entry(count_of(data, "/output_index"));
         let delta = text_of(data, "delta").unwrap_or_default();
@@ -290,19 +286,19 @@ impl Decoder for ResponsesDecoder {
             Some("response.created") if self.has_started => return Err(restarted()),
             Some("response.created") => {
                 self.has_started = true;
-                self.partial.identify(&data["response"], "id", "model");
+                partial.identify(&data["response"], "id", "model");
             }
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
                 self.is_refused |= kind == "response.refusal.delta";
                 item.or_default().pieces.push_str(delta);
-                self.partial.text.push_str(delta);
+                partial.text.push_str(delta);
             }
             Some("response.reasoning_summary_text.delta" | "response.reasoning_text.delta") => {
-                self.partial.thinking.push_str(delta);
+                partial.thinking.push_str(delta);
             }
             // Parts of a summary are paragraphs.
             Some("response.reasoning_summary_part.added") if count_of(data, "/summary_index") > 0 => {
-                self.partial.thinking.push_str("\n\n");
+                partial.thinking.push_str("\n\n");
             }
             Some("response.function_call_arguments.delta") => {
                 item.or_default().pieces.push_str(delta);
@@ -314,17 +310,13 @@ impl Decoder for ResponsesDecoder {
                 (item.given, item.is_done) = (data["item"].clone(), true);
             }
             Some("response.completed" | "response.incomplete") => {
-                self.response(&data["response"]);
+                self.response(&data["response"], partial);
                 return Ok(true);
             }
             Some("response.failed") => return Err(failure(&data["response"])),
             _ => {}
         }
         Ok(false)
-    }
-
-    fn partial(&mut self) -> &mut Partial {
-        &mut self.partial
     }
 
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {

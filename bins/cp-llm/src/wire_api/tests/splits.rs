@@ -12,7 +12,7 @@ use crate::wire_api::anthropic::Anthropic;
 use crate::wire_api::gemini::Gemini;
 use crate::wire_api::openai::OpenAi;
 use crate::wire_api::responses::Responses;
-use crate::wire_api::{Answer, Payload, Request, TextKind, WireApi, decode_event, finish};
+use crate::wire_api::{Answer, Partial, Payload, Request, TextKind, WireApi, decode_event, finish};
 
 /// An answer as a stream and in one body. Some servers split a surrogate pair between two deltas.
 #[derive(Deserialize)]
@@ -54,25 +54,26 @@ fn here(api: &str) -> Origin {
 
 /// The answer in a whole body.
 pub(super) fn whole(name: &str, body: &str) -> Answer {
-    let mut decoder = api(name).decoder();
-    decoder.whole(&Payload::parse(body.as_bytes(), None).unwrap()).unwrap();
-    finish(decoder.as_mut(), &here(name)).unwrap()
+    let (mut decoder, mut partial) = (api(name).decoder(), Partial::default());
+    decoder.whole(&Payload::parse(body.as_bytes(), None).unwrap(), &mut partial).unwrap();
+    finish(decoder.as_mut(), partial, &here(name)).unwrap()
 }
 
 /// The answer, and the text and the reasoning that were passed on.
 pub(super) fn decoded(name: &str, pieces: &[&[u8]]) -> Result<(Answer, [String; 2])> {
-    let (mut decoder, mut parser, mut shown) = (api(name).decoder(), Parser::new(), [String::new(), String::new()]);
+    let (mut decoder, mut partial) = (api(name).decoder(), Partial::default());
+    let (mut parser, mut shown) = (Parser::new(), [String::new(), String::new()]);
     let mut show = |kind: TextKind, text: &str| {
         shown[usize::from(kind == TextKind::Thinking)].push_str(text);
         Ok(())
     };
     for piece in pieces {
-        parser.push(piece, |event| decode_event(decoder.as_mut(), &event, &mut show).map(|_| ()))?;
+        parser.push(piece, |event| decode_event(decoder.as_mut(), &mut partial, &event, &mut show).map(|_| ()))?;
     }
     if let Some(event) = parser.finish() {
-        decode_event(decoder.as_mut(), &event, &mut show)?;
+        decode_event(decoder.as_mut(), &mut partial, &event, &mut show)?;
     }
-    Ok((finish(decoder.as_mut(), &here(name))?, shown))
+    Ok((finish(decoder.as_mut(), partial, &here(name))?, shown))
 }
 
 #[test]
