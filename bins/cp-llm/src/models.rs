@@ -13,8 +13,9 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{ApiName, BackendOptions, Endpoint};
+use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::price::Prices;
+use crate::backend::table::ApiName;
 use crate::backend::{Backend, Backends};
 use crate::policy::Policy;
 use crate::wire_api::Request;

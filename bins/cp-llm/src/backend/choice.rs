@@ -11,8 +11,9 @@ use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{Endpoint, Table, Target};
+use super::endpoint::{Endpoint, Target};
 use super::provider::{self, PROVIDERS, Provider};
+use super::table::Table;
 
 /// All endpoints, and the aliases of models.
 pub(crate) struct Endpoints {

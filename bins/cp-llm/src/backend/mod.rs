@@ -12,6 +12,7 @@ mod secret;
 pub(crate) mod server;
 mod stream;
 pub(crate) mod stub;
+pub(crate) mod table;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::endpoint::{ApiName, Table};
+use super::table::{ApiName, Table};
 use crate::variable;
 
 /// A row of `providers.toml`.
