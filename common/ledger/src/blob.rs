@@ -39,7 +39,7 @@ pub fn store(ledger: &Path, bytes: &[u8]) -> Result<Hash> {
 /// Like [`store`], for bytes whose hash is known.
 pub fn store_as(ledger: &Path, hash: &Hash, bytes: &[u8]) -> Result<()> {
     let target = path(ledger, hash);
-    if target.exists() {
+    if target.metadata().is_ok_and(|there| there.len() == bytes.len() as u64) {
         return Ok(());
     }
     write_whole(&target, bytes).map_err(Error::fatal)

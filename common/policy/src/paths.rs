@@ -47,7 +47,11 @@ pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> (PathCla
     };
     let fixed = CLASSES.into_iter().flat_map(|(class, prefixes)| prefixes.iter().map(move |prefix| (class, *prefix)));
     let governed = governed_roots.iter().map(|prefix| (PathClass::Pristine, prefix.as_str()));
-    let found = fixed.chain(governed).find_map(|(class, prefix)| Some((class, Some(under(prefix)?))));
+    let found = fixed.chain(governed).find_map(|(class, prefix)| {
+        let matched = under(prefix)?;
+        // A governed root is named as its list spells it.
+        Some((class, Some(if class == PathClass::Pristine { prefix.to_owned() } else { matched })))
+    });
     found.unwrap_or((PathClass::Unknown, None))
 }
 

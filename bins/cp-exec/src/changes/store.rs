@@ -296,11 +296,8 @@ impl Session<'_> {
     fn keep_bytes(&self, bytes: &[u8]) -> io::Result<Hash> {
         let (hash, length) = (Hash::of(bytes), bytes.len() as u64);
         if self.store.length(&hash) != Some(length) {
-            let path = self.store.object(&hash);
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.store.write(bytes, &path)?,
-                made => made?.write_all(bytes)?,
-            }
+            // A kill leaves the object whole or absent.
+            self.store.write(bytes, &self.store.object(&hash))?;
             self.size.fetch_add(length, Relaxed);
         }
         Ok(hash)

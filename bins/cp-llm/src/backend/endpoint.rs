@@ -146,8 +146,10 @@ impl Endpoint {
                 (secret::key(name, variable)?, name.as_str(), hint)
             }
         };
-        // A missing key is an error if the table names one, or if the server is the one of a provider that needs one.
-        let is_needed = || PROVIDERS.iter().any(|row| row.has_key_for(self.base()));
+        // A missing key is an error if the table names one, or if the server is the one of a provider that needs one and
+        // the table has no header, which may hold it.
+        let has_header = !self.table.headers.is_empty();
+        let is_needed = || !has_header && PROVIDERS.iter().any(|row| row.has_key_for(self.base()));
         if key.is_some() || (self.table.keys() == 0 && !is_needed()) {
             return Ok(key);
         }
