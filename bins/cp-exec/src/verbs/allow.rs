@@ -15,8 +15,9 @@ use cp_common::wire::{Reply, quoted};
 use cp_common::{Context, Error, Result, words};
 use cp_egress::{Destination, Network};
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::policy::additions::{Addition, Extended};
+use super::policy::additions::Extended;
 use super::policy::{project, toolchains};
 use crate::decision::{check_variables, on_own_path, resolve};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
@@ -141,25 +142,25 @@ impl Kind {
     }
 
     /// The additions that let commands of this policy use a value; none if they may already.
-    fn additions(self, policy: &Policy, value: &str) -> Result<Vec<Addition>> {
+    fn additions(self, policy: &Policy, value: &str) -> Result<Vec<Value>> {
         let exec = policy.exec();
         match self {
             Self::Network => {
                 Destination::parse(value).map_err(|why| Error::validation(why).with("rule", "network"))?;
                 let is_known = exec.network.destinations().iter().any(|known| known.to_string() == value);
                 let host = value.split([':', '=']).next().unwrap_or_default();
-                let mut added = missing(is_known || exec.network == Network::Host, "exec.network", value);
+                let mut added = missing(is_known || exec.network == Network::Host, "exec", "network", value);
                 if !added.is_empty() {
                     let groups = toolchains::CATALOGUE.group.iter();
                     let of_name = groups.filter(|group| group.registries.iter().any(|name| name == host));
-                    added.extend(of_name.flat_map(|group| group.online.iter().cloned()));
+                    added.extend(of_name.map(|group| group.online.clone()));
                 }
                 Ok(added)
             }
             Self::Env => {
                 let variable = [(value.to_owned(), String::new())].into();
                 check_variables(&[value.to_owned()], &variable)?;
-                Ok(missing(check_variables(&exec.env_allow, &variable).is_ok(), "exec.env_allow", value))
+                Ok(missing(check_variables(&exec.env_allow, &variable).is_ok(), "exec", "env_allow", value))
             }
             Self::Program => program(policy, value),
             Self::Read => path(policy, Access::Read, value),
@@ -168,12 +169,12 @@ impl Kind {
     }
 }
 
-fn missing(is_known: bool, key: &str, value: &str) -> Vec<Addition> {
-    if is_known { Vec::new() } else { vec![Addition::listed(key, value)] }
+fn missing(is_known: bool, section: &str, key: &str, value: &str) -> Vec<Value> {
+    if is_known { Vec::new() } else { vec![json!({ section: { key: [value] } })] }
 }
 
 /// A program with its files. A path must lie in the project or be given as it is; a name is looked up as a shell does.
-fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
+fn program(policy: &Policy, value: &str) -> Result<Vec<Value>> {
     let name = value.rsplit('/').next().unwrap_or(value);
     let exec = policy.exec();
     if let Some(why) = escalation(name).map(|rule| rule.reason.clone()) {
@@ -189,9 +190,9 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
     if value.contains('/') {
         let path = existing(policy, value)?;
         let executes = policy.bounds.lists(Access::Execute, &path);
-        return Ok(missing(executes, "paths.execute", &escaped(&named(policy, &path)?)));
+        return Ok(missing(executes, "paths", "execute", &escaped(&named(policy, &path)?)));
     }
-    let mut added = missing(is_allowed(name), "exec.allowed_commands", name);
+    let mut added = missing(is_allowed(name), "exec", "allowed_commands", name);
     if resolve(policy, name).is_ok() {
         return Ok(added);
     }
@@ -207,20 +208,21 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
         return Err(never(value, "commands can write it")
             .hint(format!("allow its path: cp-exec allow program {}", found.display())));
     }
-    added.push(Addition::named("exec.pin", name, &named(policy, &found)?));
-    for key in ["paths.read", "paths.execute"] {
-        added.push(Addition::listed(key, &escaped(&named(policy, &file)?)));
-    }
+    let paths = [escaped(&named(policy, &file)?)];
+    added.push(json!({
+        "exec": { "pin": { name: named(policy, &found)? } },
+        "paths": { "read": paths, "execute": paths },
+    }));
     Ok(added)
 }
 
-fn path(policy: &Policy, access: Access, value: &str) -> Result<Vec<Addition>> {
+fn path(policy: &Policy, access: Access, value: &str) -> Result<Vec<Value>> {
     let path = existing(policy, value)?;
     if let Some(why) = policy.never_granted(access, &path) {
         return Err(never(value, why));
     }
-    let key = if access == Access::Write { "paths.write" } else { "paths.read" };
-    Ok(missing(policy.bounds.lists(access, &path), key, &escaped(&named(policy, &path)?)))
+    let key = if access == Access::Write { "write" } else { "read" };
+    Ok(missing(policy.bounds.lists(access, &path), "paths", key, &escaped(&named(policy, &path)?)))
 }
 
 fn never(value: &str, why: &str) -> Error {

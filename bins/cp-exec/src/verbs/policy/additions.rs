@@ -1,5 +1,6 @@
 //! Additions to the text of a policy. All other bytes stay unchanged.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::write_whole;
@@ -8,7 +9,7 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, effect_ledger};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, TomlError, Value};
 
 use crate::digest::sha256;
@@ -17,81 +18,40 @@ use crate::policy;
 /// The longest list to which values are appended in its line.
 const LINE: usize = 100;
 
-/// One value that is added to a list or a table of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Addition {
-    /// The section and the key.
-    key: String,
-    /// The name of a pin or a variable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    value: String,
-}
-
-impl Addition {
-    pub(crate) fn named(key: &str, name: &str, value: &str) -> Self {
-        Self { name: Some(name.to_owned()), ..Self::listed(key, value) }
-    }
-
-    pub(crate) fn listed(key: &str, value: &str) -> Self {
-        Self { key: key.to_owned(), name: None, value: value.to_owned() }
-    }
-
-    /// True if a list or a table has the value.
-    fn is_in(&self, item: &Item) -> bool {
-        let is_it = |present: &str| present == self.value || self.key == "exec.allowed_commands" && present == "*";
-        match &self.name {
-            Some(name) => item.get(name).and_then(Item::as_str) == Some(&self.value),
-            None => item.as_array().is_some_and(|list| list.iter().filter_map(Value::as_str).any(is_it)),
-        }
-    }
-
-    /// Adds the value to a policy, or to the table of a project if the rest of the policy lacks it. True if it was
-    /// missing. A pin or a variable with another value stays, unless this one `replaces` it.
-    fn add_to(&self, policy: &mut Table, project: Option<&str>, replaces: bool) -> Result<bool> {
-        let (section, key) = self.key.split_once('.').unwrap_or_default();
-        let of_all = policy.get(section).and_then(|section| section.get(key));
-        if of_all.is_some_and(|item| self.is_in(item)) {
-            return Ok(false);
-        }
-        let table = match project {
-            None => table_in(policy, section, false)?,
-            Some(project) => table_in(table_in(policy, "project", true)?, project, false)?,
-        };
-        let item = table.entry(key).or_insert_with(|| match &self.name {
-            Some(_) => Item::Value(InlineTable::new().into()),
-            // A policy without these keys has the base.
-            None if project.is_none() && ["read", "write"].contains(&key) => {
-                Item::Value(Array::from_iter(["."]).into())
+/// Adds the values that a table lacks, and returns them. One with another value stays, unless the new one `replaces` it.
+fn merge(table: &mut dyn TableLike, adds: &Json, replaces: bool) -> Result<Option<Json>> {
+    let mut missing = serde_json::Map::new();
+    for (key, value) in adds.as_object().into_iter().flatten() {
+        let other_type = || Error::config(format!("`{key}` has a value of another type"));
+        let lack = match value {
+            Json::Object(below) => {
+                let mut new = Table::new();
+                // Without a line of its own if it has only tables.
+                new.set_implicit(true);
+                let is_inline = below.values().all(Json::is_string);
+                let new = if is_inline { toml_edit::value(InlineTable::new()) } else { Item::Table(new) };
+                let table = table.entry(key).or_insert(new).as_table_like_mut().ok_or_else(other_type)?;
+                merge(table, value, replaces)?
             }
-            None => Item::Value(Array::new().into()),
-        });
-        if self.is_in(item) {
-            return Ok(false);
-        }
-        let Some(name) = &self.name else {
-            append(item.as_array_mut().ok_or_else(|| other_type(key))?, &self.value);
-            return Ok(true);
+            Json::Array(values) => {
+                let list = table.entry(key).or_insert_with(|| toml_edit::value(Array::new()));
+                let list = list.as_array_mut().ok_or_else(other_type)?;
+                let is_any = |known: &Value| key == "allowed_commands" && known.as_str() == Some("*");
+                let is_in = |value: &Json| list.iter().any(|known| known.as_str() == value.as_str() || is_any(known));
+                let lack: Vec<Json> = values.iter().filter(|value| !is_in(value)).cloned().collect();
+                lack.iter().filter_map(Json::as_str).for_each(|value| append(list, value));
+                (!lack.is_empty()).then_some(Json::Array(lack))
+            }
+            _ => {
+                let known = table.get(key).map(Item::as_str);
+                let is_missing = known.is_none_or(|known| replaces && known != value.as_str());
+                is_missing.then(|| table.insert(key, toml_edit::value(value.as_str().unwrap_or_default())));
+                is_missing.then(|| value.clone())
+            }
         };
-        let values = item.as_table_like_mut().ok_or_else(|| other_type(key))?;
-        let is_missing = replaces || !values.contains_key(name);
-        if is_missing {
-            values.insert(name, toml_edit::value(&self.value));
-        }
-        Ok(is_missing)
+        missing.extend(lack.map(|lack| (key.clone(), lack)));
     }
-}
-
-/// The table with a name, which is created if it is not there. One without a line of its own is implicit.
-fn table_in<'a>(above: &'a mut dyn TableLike, name: &str, is_implicit: bool) -> Result<&'a mut dyn TableLike> {
-    let mut table = Table::new();
-    table.set_implicit(is_implicit);
-    above.entry(name).or_insert(Item::Table(table)).as_table_like_mut().ok_or_else(|| other_type(name))
-}
-
-fn other_type(name: &str) -> Error {
-    Error::config(format!("`{name}` has a value of another type"))
+    Ok((!missing.is_empty()).then_some(Json::Object(missing)))
 }
 
 /// Appends a value, on a line of its own if the list has several or would be long. Comments stay with their values.
@@ -118,7 +78,7 @@ pub(super) struct Found {
     pub(super) evidence: Vec<String>,
     /// The additions to the policy.
     #[serde(skip)]
-    pub(super) adds: Vec<Addition>,
+    pub(super) adds: Vec<Json>,
     /// Names from which its programs download packages, for `cp-exec allow network`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) registries: Vec<String>,
@@ -147,8 +107,8 @@ pub(crate) struct Extended {
     written: bool,
     /// The directory of the project, if it is about one.
     project: Option<String>,
-    /// The values that were missing.
-    pub(crate) adds: Vec<Addition>,
+    /// The values that were missing, as TOML.
+    pub(crate) adds: String,
     /// The kinds of projects that were found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) found: Vec<Found>,
@@ -170,7 +130,7 @@ impl Reply for Extended {
             (false, true) => format!("{} has it already", self.file),
             (false, false) => self.text.trim_end().to_owned(),
         };
-        found.chain(self.adds.iter().map(|one| self.line(one))).chain([last]).collect::<Vec<_>>().join("\n")
+        found.chain(self.adds.lines().map(str::to_owned)).chain([last]).collect::<Vec<_>>().join("\n")
     }
 
     fn raw(&self) -> Vec<u8> {
@@ -179,38 +139,38 @@ impl Reply for Extended {
 }
 
 impl Extended {
-    /// Adds missing values to a text for every project, or to the table of a project.
+    /// Adds missing values, by section and key, to a text for every project or to the table of a project.
     pub(crate) fn of(
         file: &Path,
         text: &str,
         project: Option<String>,
-        mut adds: Vec<Addition>,
+        adds: Vec<Json>,
         replaces: bool,
     ) -> Result<Self> {
         let failed = |error: TomlError| Error::config(error.message()).in_file(file);
         let mut document: DocumentMut = text.parse().map_err(failed)?;
-        let mut added = Ok(());
-        adds.retain(|one| {
-            let is_added = one.add_to(document.as_table_mut(), project.as_deref(), replaces);
-            is_added.map_err(|error| added = Err(error.in_file(file))).is_ok_and(|is_added| is_added)
-        });
-        added?;
+        // A policy without these keys has the base.
+        let paths = document.get("paths");
+        let is_unset = |key: &str| paths.and_then(|paths| paths.get(key)).is_none();
+        let is_based = |key: &&str| is_unset(key) && adds.iter().any(|one| one["paths"][*key].is_array());
+        let base = ["read", "write"].into_iter().filter(|key| project.is_none() && is_based(key));
+        let base: Vec<Json> = base.map(|key| json!({ "paths": { key: ["."] } })).collect();
+        let mut missing = DocumentMut::new();
+        for mut one in base.into_iter().chain(adds) {
+            if let Some(project) = &project {
+                let of_all = merge(&mut *document.clone(), &one, true)?;
+                let own = of_all.iter().flat_map(|lack| lack.as_object()).flat_map(|lack| lack.values());
+                let own: BTreeMap<_, _> = own.filter_map(Json::as_object).flatten().collect();
+                one = json!({ "project": { project: own } });
+            }
+            if let Some(lack) = merge(&mut *document, &one, replaces).map_err(|error| error.in_file(file))? {
+                merge(&mut *missing, &lack, true)?;
+            }
+        }
         let (path, before, text) = (file.to_owned(), sha256(text.as_bytes()), document.to_string());
         policy::parse(&text)?;
-        let file = file.display().to_string();
+        let (file, adds) = (file.display().to_string(), missing.to_string());
         Ok(Self { file, written: false, project, adds, found: Vec::new(), text, path, before })
-    }
-
-    /// The line of the policy with an addition.
-    fn line(&self, one: &Addition) -> String {
-        let (section, key) = one.key.split_once('.').unwrap_or_default();
-        let own = self.project.as_ref().map(|own| format!("project.{}", Value::from(own)));
-        let section = own.as_deref().unwrap_or(section);
-        let value = Value::from(&one.value);
-        match &one.name {
-            Some(name) => format!("[{section}] {key} = {{ {name} = {value} }}"),
-            None => format!("[{section}] {key} = [{value}]"),
-        }
     }
 
     /// The plan to add what is missing.
@@ -218,12 +178,11 @@ impl Extended {
         if self.adds.is_empty() {
             return Plan::nothing(self);
         }
-        let change = |one: &Addition| Change {
-            after: json!({ "sha256": sha256(self.text.as_bytes()) }),
-            ..Change::new("add", &one.key, self.line(one), json!({ "sha256": self.before }))
+        let change = Change {
+            after: json!({ "sha256": sha256(self.text.as_bytes()), "difference": self.adds }),
+            ..Change::new("add", "policy", &self.file, json!({ "sha256": self.before }))
         };
-        let changes: Vec<Change> = self.adds.iter().map(change).collect();
-        Plan::changes(changes, move |context| self.store(event, context))
+        Plan::changes(vec![change], move |context| self.store(event, context))
     }
 
     /// Writes the policy, and records its hash in an entry.
@@ -242,19 +201,16 @@ impl Extended {
 mod tests {
     use super::*;
 
-    fn extend(text: &str, project: Option<&str>, adds: Vec<Addition>) -> Extended {
+    fn extend(text: &str, project: Option<&str>, adds: Vec<Json>) -> Extended {
         Extended::of(Path::new("policy.toml"), text, project.map(str::to_owned), adds, false).unwrap()
     }
 
-    fn all() -> Vec<Addition> {
+    fn all() -> Vec<Json> {
         vec![
-            Addition::listed("exec.allowed_commands", "go"),
-            Addition::listed("exec.allowed_commands", "just"),
-            Addition::named("exec.pin", "go", "/usr/local/go/bin/go"),
-            Addition::named("exec.env_set", "GOPROXY", "off"),
-            Addition::listed("paths.read", "~/go/pkg/mod/**"),
-            Addition::listed("paths.execute", "."),
-            Addition::listed("paths.pristine", "\"\\'\u{7f}\n[x] #"),
+            json!({ "exec": { "allowed_commands": ["go", "just"] } }),
+            json!({ "exec": { "env_set": { "GOPROXY": "off" }, "pin": { "go": "/usr/local/go/bin/go" } } }),
+            json!({ "paths": { "read": ["~/go/pkg/mod/**"], "execute": ["."] } }),
+            json!({ "paths": { "pristine": ["\"\\'\u{7f}\n[x] #"] } }),
         ]
     }
 
@@ -270,7 +226,8 @@ mod tests {
         ] {
             let before = policy::parse(text).unwrap();
             let extended = extend(text, None, all());
-            assert_eq!(extended.adds.len(), all().len(), "{text}");
+            let adds = policy::parse(&extended.adds).unwrap();
+            assert_eq!((adds.exec.allowed_commands.len(), adds.paths.pristine.len()), (2, 1), "{}", extended.adds);
             let after = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text));
             let allowed = [before.exec.allowed_commands, vec!["go".to_owned(), "just".to_owned()]].concat();
             assert_eq!(after.exec.allowed_commands, allowed, "{}", extended.text);
@@ -282,7 +239,7 @@ mod tests {
             }
             assert!(!extended.text.contains("# here\n]"), "the comment is about the value before: {}", extended.text);
             let again = extend(&extended.text, None, all());
-            assert_eq!((again.adds, again.text), (Vec::new(), extended.text));
+            assert_eq!((again.adds, again.text), (String::new(), extended.text));
         }
     }
 
@@ -293,10 +250,8 @@ mod tests {
         {
             let additions = || {
                 vec![
-                    Addition::listed("exec.network", "pypi.org"),
-                    Addition::listed("paths.read", "/data"),
-                    Addition::named("exec.pin", "uv", "~/.local/bin/uv"),
-                    Addition::listed("exec.network", "a.test"),
+                    json!({ "exec": { "network": ["pypi.org"], "pin": { "uv": "~/.local/bin/uv" } } }),
+                    json!({ "paths": { "read": ["/data"] }, "exec": { "network": ["a.test"] } }),
                 ]
             };
             let extended = extend(text, Some(project), additions());
@@ -308,19 +263,24 @@ mod tests {
                 ("pypi.orga.test".to_owned(), cp_egress::Network::default())
             );
             assert_eq!((after.project[project].read.concat(), after.paths.read.concat()), ("/data".into(), ".".into()));
-            assert_eq!(extend(&extended.text, Some(project), additions()).adds, []);
+            assert_eq!(extend(&extended.text, Some(project), additions()).adds, "");
             let everywhere = extend(text, None, additions());
-            assert_eq!(extend(&everywhere.text, Some(project), additions()).adds, [], "the policy has it already");
+            assert_eq!(extend(&everywhere.text, Some(project), additions()).adds, "", "the policy has it already");
         }
     }
 
     #[test]
     fn extend_breaks_long_lists_and_replaces_only_if_asked() {
-        let names = (0..40).map(|at| Addition::listed("exec.allowed_commands", &format!("program-{at}")));
+        let names = (0..40).map(|at| json!({ "exec": { "allowed_commands": [format!("program-{at}")] } }));
         let text = extend("[exec]\nallowed_commands = [\"old\"]\n", None, names.collect()).text;
         assert!(text.lines().all(|line| line.len() <= LINE + 30) && text.lines().count() > 20, "{text}");
-        let (policy, go) = ("[exec]\npin = { go = \"/opt/go\" }\n", || vec![all().remove(2)]);
-        assert_eq!((extend(policy, None, go()).adds, extend(policy, None, go()).text), (Vec::new(), policy.to_owned()));
+        let (policy, go) = ("[exec]\npin = { go = \"/opt/go\" }\n", || {
+            vec![json!({ "exec": { "pin": { "go": "/usr/local/go/bin/go" } } })]
+        });
+        assert_eq!(
+            (extend(policy, None, go()).adds, extend(policy, None, go()).text),
+            (String::new(), policy.to_owned())
+        );
         let replaced = Extended::of(Path::new("p"), policy, None, go(), true).unwrap();
         assert_eq!(replaced.text, policy.replace("/opt/go", "/usr/local/go/bin/go"));
     }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::Home;
 use cp_common::{Error, Result};
+use serde_json::{Value, json};
 
-use super::additions::{Addition, Found};
+use super::additions::Found;
 use super::toolchains::{self, CATALOGUE, Group, Program, is_of_system};
 use crate::glob::name_matches;
 use crate::refusal::refuse;
@@ -60,7 +61,7 @@ pub(super) fn find_kinds(directory: &Path, home: &Path) -> Vec<Found> {
 }
 
 /// The programs of this machine for all kinds of projects.
-pub(super) fn of_each_kind(home: &Path) -> Vec<Addition> {
+pub(super) fn of_each_kind(home: &Path) -> Vec<Value> {
     let mut found = Found::default();
     CATALOGUE.group.iter().for_each(|group| found.programs(group, home));
     found.adds
@@ -75,7 +76,7 @@ impl Found {
         }
         found.programs(group, home);
         if !found.adds.is_empty() {
-            found.adds.extend(group.adds.iter().cloned());
+            found.adds.push(group.adds.clone());
             found.registries.clone_from(&group.registries);
         }
         found
@@ -92,7 +93,7 @@ impl Found {
             };
             match toolchains::find(name, home).filter(is_beside) {
                 Some(program) => {
-                    self.adds.push(Addition::listed("exec.allowed_commands", name));
+                    self.adds.push(json!({ "exec": { "allowed_commands": [name] } }));
                     self.adds.extend(program.additions);
                 }
                 None => self.missing.extend(is_needed.then(|| name.to_owned())),
@@ -118,8 +119,7 @@ impl Found {
         let names = group.names().filter(|name| active.as_ref() == Some(&root) && bin.join(name).exists());
         let pinned = names.filter_map(|name| Some((name, toolchains::below_home(&bin.join(name), home)?)));
         for (name, file) in pinned {
-            self.adds.push(Addition::listed("exec.allowed_commands", name));
-            self.adds.push(Addition::named("exec.pin", name, &file));
+            self.adds.push(json!({ "exec": { "allowed_commands": [name], "pin": { name: file } } }));
         }
         self.adds.extend(files.into_iter().chain(own));
     }
@@ -127,7 +127,7 @@ impl Found {
 
 /// The needs of a Python interpreter. The description of the environment is not trusted: its link must lead to an
 /// interpreter of this machine.
-fn python(file: &Path, home: &Path) -> Option<Vec<Addition>> {
+fn python(file: &Path, home: &Path) -> Option<Vec<Value>> {
     let version = file.file_name()?.to_str()?.strip_prefix("python3")?;
     let is_version = version.chars().all(|c| c == '.' || c.is_ascii_digit());
     toolchains::installed_in(file.parent()?, home).filter(|_| is_version)

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::additions::Addition;
 use crate::policy::{SYSTEM_PATH, escaped};
 
 /// The data of `programs.toml`.
@@ -27,11 +27,11 @@ pub(crate) struct Group {
     pub(crate) needs: Vec<String>,
     pub(crate) commands: Vec<String>,
     /// What such a project needs beside its programs.
-    pub(crate) adds: Vec<Addition>,
+    pub(crate) adds: Value,
     /// Names from which its programs download packages.
     pub(crate) registries: Vec<String>,
     /// Variables of a project that may use a registry.
-    pub(crate) online: Vec<Addition>,
+    pub(crate) online: Value,
 }
 
 impl Group {
@@ -52,7 +52,7 @@ struct Installed {
     /// A file below the home that names the selected version.
     version: Option<String>,
     /// What the programs need: the parent directory if this is empty.
-    adds: Vec<Addition>,
+    adds: Value,
 }
 
 /// The known programs.
@@ -62,7 +62,7 @@ pub(in crate::verbs) static CATALOGUE: LazyLock<Catalogue> =
 /// A program of this machine: its directory, and what a policy needs to run it. A program of the system needs nothing.
 pub(crate) struct Program {
     pub(crate) directory: PathBuf,
-    pub(crate) additions: Vec<Addition>,
+    pub(crate) additions: Vec<Value>,
 }
 
 /// The program that a shell would find: the first on PATH, otherwise that of the system, otherwise the newest
@@ -88,7 +88,7 @@ fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
     let (_, directory) = found.min_by_key(|(place, _)| *place)?;
     let mut additions = installed_in(&directory, home)?;
     if !is_of_system(&directory) {
-        additions.insert(0, Addition::named("exec.pin", name, &below_home(&directory.join(name), home)?));
+        additions.insert(0, json!({ "exec": { "pin": { name: below_home(&directory.join(name), home)? } } }));
     }
     Some(Program { directory, additions })
 }
@@ -107,20 +107,20 @@ impl Installed {
 }
 
 /// The needs of a program in this directory, if it belongs to the system or to an installer.
-pub(crate) fn installed_in(directory: &Path, home: &Path) -> Option<Vec<Addition>> {
+pub(crate) fn installed_in(directory: &Path, home: &Path) -> Option<Vec<Value>> {
     if is_of_system(directory) {
         return Some(Vec::new());
     }
     let is_there = |place: PathBuf| place == directory || place.canonicalize().is_ok_and(|place| place == directory);
     let programs = |installed: &&Installed| present(home, &installed.programs).into_iter().any(is_there);
     let declared = CATALOGUE.installed.iter().find(programs)?.adds.clone();
-    if declared.is_empty() { whole(directory.parent()?, home) } else { Some(declared) }
+    if declared.is_null() { whole(directory.parent()?, home) } else { Some(vec![declared]) }
 }
 
 /// The additions for everything below a directory.
-pub(crate) fn whole(directory: &Path, home: &Path) -> Option<Vec<Addition>> {
+pub(crate) fn whole(directory: &Path, home: &Path) -> Option<Vec<Value>> {
     let tree = escaped(&below_home(directory, home)?) + "/**";
-    Some(["paths.read", "paths.execute"].map(|key| Addition::listed(key, &tree)).to_vec())
+    Some(vec![json!({ "paths": { "read": [tree], "execute": [tree] } })])
 }
 
 /// A path in the form of a policy, with `~` for the home; `None` if it is not UTF-8.
@@ -184,9 +184,9 @@ mod tests {
         }
         let program = find("no-such-program", home.path()).unwrap();
         let newest = "~/.nvm/versions/node/v20.2.0";
-        let pin = Addition::named("exec.pin", "no-such-program", &format!("{newest}/bin/no-such-program"));
-        let files = ["paths.read", "paths.execute"].map(|key| Addition::listed(key, &format!("{newest}/**")));
-        assert_eq!(program.additions, [&[pin][..], &files].concat());
+        let pin = json!({ "exec": { "pin": { "no-such-program": format!("{newest}/bin/no-such-program") } } });
+        let tree = [format!("{newest}/**")];
+        assert_eq!(program.additions, [pin, json!({ "paths": { "read": tree, "execute": tree } })]);
         assert!(find("no-such-program-either", home.path()).is_none());
     }
 
