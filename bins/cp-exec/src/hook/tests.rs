@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::hosts::facts::Does;
 use crate::policy::Access;
 
 const RECORDED: &str = include_str!("../../tests/data/host-questions.jsonl");
@@ -26,15 +27,15 @@ fn effects(host: Host, name: &str, input: &Value) -> Vec<String> {
         };
         files.into_iter().map(file).collect::<Vec<_>>()
     };
-    match effect_of(&tool(host, name, input), Path::new("/w")) {
-        Ok(ToolEffect::Shell(line, true)) => vec![format!("shell {} in {}", line.command, line.cwd.display())],
-        Ok(ToolEffect::Shell(line, false)) => vec![format!("unknown shell {}", line.command)],
-        Ok(ToolEffect::Files(paths)) => files(paths, ""),
-        Ok(ToolEffect::Skill) => vec!["skill".to_owned()],
-        Ok(ToolEffect::Fetch) => vec!["fetch".to_owned()],
-        Ok(ToolEffect::Harmless) => vec!["none".to_owned()],
-        Ok(ToolEffect::Unknown(paths)) => [vec!["unknown".to_owned()], files(paths, "unknown ")].concat(),
-        Err(_) => vec!["refused".to_owned()],
+    let Ok(effect) = effect_of(&tool(host, name, input), Path::new("/w")) else { return vec!["refused".to_owned()] };
+    match (effect.does, effect.line) {
+        (Some(_), Some(line)) => vec![format!("shell {} in {}", line.command, line.cwd.display())],
+        (None, Some(line)) => vec![format!("unknown shell {}", line.command)],
+        (Some(Does::Skill), None) => vec!["skill".to_owned()],
+        (Some(Does::Fetch), None) => vec!["fetch".to_owned()],
+        (Some(Does::Stdin | Does::None), None) => vec!["none".to_owned()],
+        (Some(_), None) => files(effect.files, ""),
+        (None, None) => [vec!["unknown".to_owned()], files(effect.files, "unknown ")].concat(),
     }
 }
 
@@ -55,14 +56,13 @@ fn decode_recorded_questions_of_each_host() {
         assert!(!event.session.is_empty() && event.cwd.as_deref() == Some(Path::new("/work")), "{line}");
         assert_eq!(!event.call.is_empty(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
         if let Moment::Before(tool) = &event.moment {
-            match effect_of(tool, Path::new("/work")).unwrap() {
-                ToolEffect::Shell(line, true) => assert_eq!(
-                    line.command,
-                    "echo ran > ran.txt; echo hi"
-                        .replace("ran.txt", if named == Host::Codex { "ran2.txt" } else { "ran.txt" })
-                ),
-                ToolEffect::Files(files) => assert_eq!(files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
-                effect => panic!("{tool:?}: {effect:?}"),
+            let effect = effect_of(tool, Path::new("/work")).unwrap();
+            let line = "echo ran > ran.txt; echo hi"
+                .replace("ran.txt", if named == Host::Codex { "ran2.txt" } else { "ran.txt" });
+            match (effect.does, &effect.line) {
+                (Some(_), Some(known)) => assert_eq!(known.command, line),
+                (Some(_), None) => assert_eq!(effect.files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
+                (None, _) => panic!("{tool:?}: {effect:?}"),
             }
         }
     }

@@ -15,19 +15,13 @@ use crate::refusal::refuse;
 
 /// The effect of a tool call.
 #[derive(Debug)]
-pub(crate) enum ToolEffect {
-    /// Run a command line. False if it is not known that the host runs it as it runs the lines of its shell tool.
-    Shell(Line, bool),
-    /// Read or change files.
-    Files(Vec<(Access, PathBuf)>),
-    /// Run command lines that a file contains.
-    Skill,
-    /// Request something from the network.
-    Fetch,
-    /// Nothing outside of the host.
-    Harmless,
-    /// A tool that no table has, with the files that its input names.
-    Unknown(Vec<(Access, PathBuf)>),
+pub(crate) struct ToolEffect {
+    /// The kind of the tool; `None` for one that no table has.
+    pub does: Option<Does>,
+    /// The command line that it would run.
+    pub line: Option<Line>,
+    /// The files that it would read or change.
+    pub files: Vec<(Access, PathBuf)>,
 }
 
 /// Members of unknown tools that hold a line for a shell.
@@ -51,24 +45,13 @@ pub(crate) fn command(tool: &Tool) -> Option<&str> {
     LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
 }
 
-impl ToolEffect {
-    /// The files that the tool reads or changes.
-    pub(crate) fn files(&self) -> &[(Access, PathBuf)] {
-        match self {
-            Self::Files(files) | Self::Unknown(files) => files,
-            Self::Shell(..) | Self::Skill | Self::Fetch | Self::Harmless => &[],
-        }
-    }
-}
-
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
 pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let Tool { name, input, .. } = tool;
     let Some(row) = row_of(tool) else { return unknown(tool, cwd) };
     let access = |access| texts(input, &row.paths).map(move |path| (access, path.to_owned())).collect::<Vec<_>>();
+    let line = (row.does == Does::Shell).then(|| line_of(tool, &row.directory, cwd)).transpose()?;
     let paths = match row.does {
-        Does::Shell => return line_of(tool, &row.directory, cwd).map(|line| ToolEffect::Shell(line, true)),
-        Does::Skill => return Ok(ToolEffect::Skill),
         Does::Stdin if texts(input, &row.command).next().is_some() => {
             return Err(refuse(
                 "host_tool",
@@ -76,8 +59,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
             )
             .hint("run another command, with its input in a file or a here-document"));
         }
-        Does::Fetch => return Ok(ToolEffect::Fetch),
-        Does::Stdin | Does::None => return Ok(ToolEffect::Harmless),
+        Does::Shell | Does::Skill | Does::Fetch | Does::Stdin | Does::None => Vec::new(),
         Does::Patch => patched(texts(input, &row.command)),
         Does::Write => access(Access::Write),
         Does::Read => access(Access::Read),
@@ -90,11 +72,11 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
             paths
         }
     };
-    if paths.is_empty() {
+    if paths.is_empty() && matches!(row.does, Does::Patch | Does::Write | Does::Read) {
         return Err(Error::validation(format!("the tool `{name}` names no file where one is looked for"))
             .with("rule", "host_tool"));
     }
-    Ok(ToolEffect::Files(below_all(cwd, paths)))
+    Ok(ToolEffect { does: Some(row.does), line, files: below_all(cwd, paths) })
 }
 
 /// The effect of a tool that no table has: any member with the name of a command is one, and any member with the name
@@ -102,7 +84,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
 fn unknown(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let Tool { name, input, .. } = tool;
     if LINE_MEMBERS.iter().any(|member| input.contains_key(*member)) {
-        return line_of(tool, &[], cwd).map(|line| ToolEffect::Shell(line, false));
+        return Ok(ToolEffect { does: None, line: Some(line_of(tool, &[], cwd)?), files: Vec::new() });
     }
     let here = CODE_MEMBERS.into_iter().find(|member| input.contains_key(*member));
     if let Some(member) = here.or_else(|| input.values().find_map(command_within)) {
@@ -112,7 +94,7 @@ fn unknown(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let names: Vec<&String> = input.keys().filter(|member| is_path_member(member)).collect();
     let paths =
         texts(input, names).map(|path| (Access::Write, path.strip_prefix("file://").unwrap_or(path).to_owned()));
-    Ok(ToolEffect::Unknown(below_all(cwd, paths.collect())))
+    Ok(ToolEffect { does: None, line: None, files: below_all(cwd, paths.collect()) })
 }
 
 /// The name of a member inside of a value that holds a command.

@@ -14,8 +14,9 @@ use super::hook::{self as hook_verb, Answer, Verb, hosted, input_hash, question}
 use super::run::{Args, exit_with_status, is_live, variables};
 use crate::decision::shell_words;
 use crate::digest::sha256;
-use crate::hook::{self, Moment, ToolEffect, Verdict};
+use crate::hook::{self, Moment, Verdict};
 use crate::hosts::Host;
+use crate::hosts::facts::Does;
 use crate::policy::HostCall;
 use crate::run::clients::ToolCall;
 use crate::sandbox;
@@ -81,11 +82,9 @@ fn tool_call(named: Host, context: &mut Context) -> Result<()> {
         Moment::Before(tool) => {
             let base = context.base()?;
             // Files of skills and requests to the network are inside as well.
-            let listing = match hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))? {
-                ToolEffect::Shell(..) | ToolEffect::Files(_) => (false, true),
-                ToolEffect::Skill | ToolEffect::Harmless | ToolEffect::Fetch => (true, true),
-                ToolEffect::Unknown(_) => (true, false),
-            };
+            let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
+            let by_name = matches!(effect.does, None | Some(Does::Skill | Does::Stdin | Does::Fetch | Does::None));
+            let listing = (by_name && effect.line.is_none(), effect.does.is_some() || effect.line.is_some());
             let command = hook::command(tool);
             (tool, json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd }), Some(listing))
         }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::decision::{self, confirm};
 use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, original_of};
+use crate::hosts::facts::Does;
 use crate::hosts::{HostShell, SHELL_PREFIX};
 use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
@@ -37,29 +38,31 @@ impl Question<'_> {
     /// The decision, and the rule that made it. A refusal is an error, and a call that awaits approval is recorded.
     pub(super) fn decide(&self, engine: &mut Engine, effect: &ToolEffect) -> Result<(Verdict, String)> {
         let tool = &self.tool.name;
-        for (access, path) in effect.files() {
+        for (access, path) in &effect.files {
             filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
         }
-        match effect {
-            ToolEffect::Shell(..) | ToolEffect::Skill if self.shell == HostShell::Foreign => {
+        match (effect.does, &effect.line) {
+            (Some(Does::Skill), _) | (_, Some(_)) if self.shell == HostShell::Foreign => {
                 let message = format!("{SHELL_PREFIX} is not the program of cp-exec, so commands would run outside");
                 Err(refuse("host_shell", message).hint(format!(
                     "remove env.{SHELL_PREFIX} from the settings of the project; `cp-exec hook install claude` sets it"
                 )))
             }
-            ToolEffect::Shell(line, is_known) => {
-                self.shell(engine, line.clone(), *is_known && self.shell == HostShell::Sandboxed)
+            (does, Some(line)) => {
+                self.shell(engine, line.clone(), does.is_some() && self.shell == HostShell::Sandboxed)
             }
-            ToolEffect::Files(_) => Ok((Verdict::Pass, "paths".to_owned())),
-            ToolEffect::Skill if self.shell == HostShell::Default => {
+            (Some(Does::Read | Does::Write | Does::Patch | Does::Search), None) => {
+                Ok((Verdict::Pass, "paths".to_owned()))
+            }
+            (Some(Does::Skill), None) if self.shell == HostShell::Default => {
                 let message = format!("`{tool}` runs the command lines of a file, which would not be in the sandbox");
                 Err(refuse("host_tool", message).hint("`cp-exec hook install claude` puts them into it"))
             }
-            ToolEffect::Skill | ToolEffect::Harmless => self.by_name(engine, None),
-            ToolEffect::Fetch => {
+            (Some(Does::Fetch), None) => {
                 self.by_name(engine, Some(format!("`{tool}` uses the network outside of the sandbox")))
             }
-            ToolEffect::Unknown(_) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
+            (Some(Does::Shell | Does::Stdin | Does::Skill | Does::None), None) => self.by_name(engine, None),
+            (None, None) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
         }
     }
 

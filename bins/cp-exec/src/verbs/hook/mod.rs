@@ -219,7 +219,7 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
                     "cwd": cwd,
                     "command": asked,
                     "timeout": tool.input.get("timeout"),
-                    "paths": effect.files().iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
+                    "paths": effect.files.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
                     "input_hash": input_hash,
                     "input": keeps_content(engine).then_some(&tool.input),
                 });
