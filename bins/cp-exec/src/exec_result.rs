@@ -38,25 +38,20 @@ pub(crate) struct ExecResult {
     /// The layers of the sandbox that were in force.
     pub enforcement: Box<RawValue>,
     /// Details about streams that were truncated or are not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub streams: Option<Box<RawValue>>,
+    pub streams: Box<RawValue>,
     /// Number of programs that the command started.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub steps: u64,
     /// Programs that the command was not allowed to start, at most the first 100.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<DeniedStep>,
-    /// Connections to destinations of the policy, if its network is a list of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Connections to destinations of the policy; null if there were none.
     pub connections: Option<Connections>,
-    /// Files that the command created, changed and removed in writable directories.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Files that the command created, changed and removed in writable directories; null if there were none.
     pub files_changed: Option<FilesChanged>,
     /// Receipt of the ledger entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
     /// JSON Pointers to untrusted members.
-    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "_untrusted")]
     pub untrusted: Vec<String>,
 }
 
@@ -254,11 +249,6 @@ pub(crate) struct RefusedConnection {
     pub allow: Option<String>,
     /// Number of refusals.
     pub count: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// An executed file.

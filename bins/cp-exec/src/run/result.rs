@@ -31,6 +31,9 @@ pub(crate) struct FinishedRun {
     pub is_ended: bool,
 }
 
+/// The members of a result with words of the command.
+const UNTRUSTED: [&str; 6] = ["/stdout", "/stderr", "/streams", "/denied", "/connections", "/files_changed"];
+
 impl FinishedRun {
     /// The result, or the failure with the members of the result in its details.
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
@@ -99,13 +102,6 @@ impl Outcome {
     pub(super) fn finish(self, decision: &Decision, receipt: Receipt) -> Result<FinishedRun> {
         let failure = self.failure(decision);
         let streams = json!({ "stdout": self.stdout.summary(), "stderr": self.stderr.summary() });
-        let files_changed = self.changes.for_result();
-        let others = [
-            ("/denied", !self.steps.denied.is_empty()),
-            ("/connections", self.connections.is_some()),
-            ("/files_changed", files_changed.is_some()),
-        ];
-        let others = others.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name);
         let result = ExecResult {
             argv: decision.argv.clone(),
             stdout: self.stdout.text(),
@@ -117,13 +113,13 @@ impl Outcome {
             duration_ms: milliseconds(self.duration),
             exe: Executable::of(&decision.pinned),
             enforcement: raw(&self.enforcement)?,
-            streams: Some(raw(&streams)?),
+            streams: raw(&streams)?,
             steps: self.steps.line + self.steps.programs,
             receipt: Some(receipt),
-            untrusted: ["/stdout", "/stderr", "/streams"].into_iter().chain(others).map(str::to_owned).collect(),
+            untrusted: UNTRUSTED.map(str::to_owned).to_vec(),
             denied: self.steps.denied,
             connections: self.connections,
-            files_changed,
+            files_changed: self.changes.for_result(),
         };
         Ok(FinishedRun { result, failure, is_ended: self.ended.is_some() })
     }
