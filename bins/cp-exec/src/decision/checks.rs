@@ -160,7 +160,7 @@ pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
         return Err(policy.with_grant(error, Access::Read, cwd));
     }
     policy.check_forbidden(Access::Execute, cwd, &[])?;
-    policy.check_tree(Access::Read, cwd)
+    policy.check_tree(Access::Read, cwd, &[])
 }
 
 /// Checks that modules declare a program and the script that it runs, with their arguments, and that the working
@@ -179,7 +179,7 @@ pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, argumen
             module.check_execute(program, arguments)?;
         }
     }
-    policy.check_tree_script(program, arguments)
+    policy.check_tree(Access::Execute, program, arguments)
 }
 
 /// Checks that its module and the module of the working directory declare the script that an interpreter runs.
@@ -187,7 +187,7 @@ pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pat
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
     let full = resolved_below(cwd, policy.expand(script).as_ref());
     policy.modules_at(&[cwd, &full])?.into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
-    policy.check_tree_script(&full, arguments)
+    policy.check_tree(Access::Execute, &full, arguments)
 }
 
 /// Refuses arguments that plainly write a governed file. The sandbox makes these files read-only; this check reports
@@ -197,7 +197,7 @@ pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &P
     let full = |operand: &Operand<'_>| resolved_below(cwd, policy.expand(operand.word).as_ref());
     written(arguments).iter().map(full).try_for_each(|path| {
         governed.check_writable(&path)?;
-        policy.check_tree(Access::Write, &path)
+        policy.check_tree(Access::Write, &path, &[])
     })
 }
 
@@ -208,7 +208,7 @@ pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &
     let modules = policy.modules_that_forbid(&[cwd])?;
     for path in arguments.possible_paths().map(full) {
         if path.exists() {
-            policy.check_tree(Access::Read, &path)?;
+            policy.check_tree(Access::Read, &path, &[])?;
         }
         policy.check_forbidden(Access::Read, &path, &modules)?;
     }

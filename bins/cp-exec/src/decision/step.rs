@@ -214,7 +214,7 @@ impl Start<'_> {
         let arguments = Arguments::read(argv);
         if self.policy.governed.is_some() {
             check_script(self.policy, &arguments, &self.request.cwd)?;
-            self.policy.check_tree_script(&self.request.file.path, arguments.words())?;
+            self.policy.check_tree(Access::Execute, &self.request.file.path, arguments.words())?;
         }
         self.by_rules(argv, Scope::Child)
     }

@@ -27,9 +27,8 @@ impl Access {
 
 #[derive(Clone, Default)]
 pub(crate) struct Bounds {
-    read: Vec<Pattern>,
-    write: Vec<Pattern>,
-    pub(super) execute: Vec<Pattern>,
+    /// The lists of paths, by [`Access`].
+    lists: [Vec<Pattern>; 3],
     /// Paths that may be neither read nor written, even if another list contains them.
     pub forbidden: Vec<Pattern>,
     /// True if nothing may be written now. The write list still tells which paths other commands may have written.
@@ -37,31 +36,20 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Parses the lists of a policy or a module.
-    pub(super) fn of(
-        read: &[String],
-        write: &[String],
-        execute: &[String],
-        forbidden: &[String],
-        at: &Anchors,
-    ) -> Self {
-        let [read, write, execute, forbidden] = [read, write, execute, forbidden].map(|texts| patterns(texts, at));
-        Self { read, write, execute, forbidden, read_only: false }
+    /// Parses the lists of a policy or a module: read, write and execute.
+    pub(super) fn of(lists: [&[String]; 3], forbidden: &[String], at: &Anchors) -> Self {
+        let lists = lists.map(|texts| patterns(texts, at));
+        Self { lists, forbidden: patterns(forbidden, at), read_only: false }
     }
 
     /// Adds a path that may be read, and executed if it is a program or a directory of programs.
     pub(super) fn allow(&mut self, pattern: Pattern, is_program: bool) {
-        self.execute.extend(is_program.then(|| pattern.clone()));
-        self.read.push(pattern);
+        self.lists[Access::Execute as usize].extend(is_program.then(|| pattern.clone()));
+        self.lists[Access::Read as usize].push(pattern);
     }
 
     pub(super) fn list(&self, access: Access) -> &[Pattern] {
-        match access {
-            Access::Read => &self.read,
-            Access::Write if self.read_only => &[],
-            Access::Write => &self.write,
-            Access::Execute => &self.execute,
-        }
+        if access == Access::Write && self.read_only { &[] } else { &self.lists[access as usize] }
     }
 
     /// True if a path is listed for this access. Forbidden paths are checked separately.
@@ -71,7 +59,7 @@ impl Bounds {
 
     /// True if commands may have written a path.
     pub(super) fn is_written(&self, path: &Path) -> bool {
-        self.write.iter().any(|pattern| pattern.matches(path))
+        self.lists[Access::Write as usize].iter().any(|pattern| pattern.matches(path))
     }
 
     /// The pattern that forbids a path.
@@ -81,7 +69,7 @@ impl Bounds {
 
     /// Every pattern that grants access.
     pub(super) fn granting(&self) -> impl Iterator<Item = &Pattern> {
-        self.read.iter().chain(&self.write).chain(&self.execute)
+        self.lists.iter().flatten()
     }
 
     /// The links on the granted paths. Programs use these paths by their names.
@@ -103,7 +91,7 @@ impl Bounds {
     /// represented by its nearest existing ancestor.
     pub(crate) fn executable(&self, writable: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
-        let declared = self.execute.iter().filter_map(Pattern::tree);
+        let declared = self.list(Access::Execute).iter().filter_map(Pattern::tree);
         let absent =
             declared.filter(|path| !is_there(path) && is_writable(path) && nofollow::first_link(path).is_none());
         let above = absent.filter_map(|path| path.ancestors().find(|above| is_there(above)).map(Path::to_owned));
@@ -115,7 +103,7 @@ impl Bounds {
     pub(super) fn remove_linked(&mut self) -> Vec<String> {
         let roots = self.written();
         let mut removed = Vec::new();
-        for patterns in [&mut self.read, &mut self.write, &mut self.execute] {
+        for patterns in &mut self.lists {
             patterns.retain(|pattern| {
                 let refused = pattern.check_links(&roots).and_then(|()| pattern.check_root()).err();
                 removed.extend(refused.as_ref().map(|error| error.message().to_owned()));
@@ -127,7 +115,7 @@ impl Bounds {
 
     /// The trees that are writable by name, even if they are guarded.
     pub(crate) fn written(&self) -> Vec<PathBuf> {
-        self.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
+        self.lists[Access::Write as usize].iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
     }
 }
 

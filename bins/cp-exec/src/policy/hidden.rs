@@ -114,7 +114,7 @@ pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
 
 fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     policy.modules_at(&[&policy.base])?.into_iter().try_for_each(|module| module.check(access, path))?;
-    policy.check_tree(access, path)?;
+    policy.check_tree(access, path, &[])?;
     policy.check_forbidden(access, path, &policy.modules_that_forbid(&[&policy.base])?)?;
     if policy.hides(path) {
         return Err(denied(access.name(), path)

@@ -126,7 +126,7 @@ impl Policy {
         let programs = loaded.settings.exec.path.iter().chain(loaded.settings.exec.pin.values());
         links.extend(programs.flat_map(|path| follow(path).1));
         let paths = &loaded.settings.paths;
-        let mut bounds = Bounds::of(&paths.read, &paths.write, &paths.execute, &paths.forbidden, &anchors);
+        let mut bounds = Bounds::of([&paths.read, &paths.write, &paths.execute], &paths.forbidden, &anchors);
         Ok(Self {
             not_granted: bounds.remove_linked(),
             bounds,

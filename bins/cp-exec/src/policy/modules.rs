@@ -127,7 +127,7 @@ impl Module {
         let (mut read, write) = (read.unwrap_or_default(), write.unwrap_or_default());
         // A module can read its own directory.
         read.push(escaped(&directory.to_string_lossy()));
-        let bounds = Bounds::of(&read, &write, &execute, &forbidden, anchors);
+        let bounds = Bounds::of([&read, &write, &execute], &forbidden, anchors);
         Self { directory, file, fault: None, bounds, scripts, lists }
     }
 
@@ -223,23 +223,18 @@ impl Policy {
         self.governed.as_ref().filter(|_| !modules.is_empty()).map(|governed| (governed, modules))
     }
 
-    /// Refuses an access to a path of the named tree that no module lists. A directory may be read if a listed path can
-    /// lie in it.
-    pub(crate) fn check_tree(&self, access: Access, path: &Path) -> Result<()> {
-        self.check_declared(access, path, &|module| {
-            let leads = access == Access::Read && path.is_dir();
-            module.patterns(access).any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
-        })
-    }
-
-    /// Refuses to execute a program or script of the named tree with arguments that no module declares.
-    pub(crate) fn check_tree_script(&self, path: &Path, arguments: &[String]) -> Result<()> {
-        self.check_declared(Access::Execute, path, &|module| module.check_execute(path, arguments).is_ok())
-    }
-
-    fn check_declared(&self, access: Access, path: &Path, is_declared: &dyn Fn(&Module) -> bool) -> Result<()> {
+    /// Refuses an access to a path of the named tree that no module lists, and to execute a program or script with
+    /// arguments that none declares. A directory may be read if a listed path can lie in it.
+    pub(crate) fn check_tree(&self, access: Access, path: &Path, arguments: &[String]) -> Result<()> {
         let Some((governed, modules)) = self.listing(access) else { return Ok(()) };
-        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.into_iter().any(is_declared) {
+        let leads = access == Access::Read && path.is_dir();
+        let declares = |module: &Module| match access {
+            Access::Execute => module.check_execute(path, arguments).is_ok(),
+            Access::Read | Access::Write => {
+                module.patterns(access).any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
+            }
+        };
+        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.into_iter().any(declares) {
             return Ok(());
         }
         let hint = format!("no module of {} lists it in capabilities.{}", governed.root.display(), access.name());
