@@ -68,34 +68,6 @@ fn append(list: &mut Array, value: &str) {
     list.set_trailing_comma(true);
 }
 
-/// A kind of project, with its evidence.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Found {
-    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
-    pub(super) kind: String,
-    /// The files that indicate this kind.
-    pub(super) evidence: Vec<String>,
-    /// The additions to the policy.
-    #[serde(skip)]
-    pub(super) adds: Vec<Json>,
-    /// Names from which its programs download packages, for `cp-exec allow network`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) registries: Vec<String>,
-    /// Programs that are not installed or cannot be trusted.
-    pub(super) missing: Vec<String>,
-}
-
-impl Found {
-    fn lines(&self) -> impl Iterator<Item = String> {
-        let registries = self.registries.join(" ");
-        let line = format!("  to download packages: cp-exec allow network {registries}");
-        let head = format!("{} ({})", self.kind, self.evidence.join(", "));
-        let missing = self.missing.iter().map(|name| format!("  missing: {name}"));
-        [head].into_iter().chain((!registries.is_empty()).then_some(line)).chain(missing)
-    }
-}
-
 /// A new policy, or one with additions.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -109,9 +81,8 @@ pub(crate) struct Extended {
     project: Option<String>,
     /// The values that were missing, as TOML.
     pub(crate) adds: String,
-    /// The kinds of projects that were found.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) found: Vec<Found>,
+    /// The kinds of projects that were found, each with the files that indicate it, and what they lack, in lines.
+    pub(super) found: Vec<String>,
     /// The text of the policy.
     pub(super) text: String,
     /// The path of the file, which may not be UTF-8.
@@ -124,13 +95,13 @@ pub(crate) struct Extended {
 
 impl Reply for Extended {
     fn text(&self) -> String {
-        let found = self.found.iter().flat_map(Found::lines);
+        let lines = self.found.iter().map(String::as_str).chain(self.adds.lines());
         let last = match (self.written, self.adds.is_empty()) {
             (true, _) => format!("wrote {}", self.file),
             (false, true) => format!("{} has it already", self.file),
             (false, false) => self.text.trim_end().to_owned(),
         };
-        found.chain(self.adds.lines().map(str::to_owned)).chain([last]).collect::<Vec<_>>().join("\n")
+        lines.chain([last.as_str()]).collect::<Vec<_>>().join("\n")
     }
 
     fn raw(&self) -> Vec<u8> {

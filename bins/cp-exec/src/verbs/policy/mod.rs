@@ -132,11 +132,10 @@ fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static
     }
     let read = || std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file));
     let text = if is_new { starter(file, home)? } else { read()? };
-    let mut found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
-    let adds = found.iter_mut().flat_map(|found| std::mem::take(&mut found.adds)).collect();
+    let needs = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let project = project.and_then(|project| toolchains::below_home(project, home));
-    let mut extended = Extended::of(file, &text, project, adds, false)?;
-    extended.found = found;
+    let mut extended = Extended::of(file, &text, project, needs.adds, false)?;
+    extended.found = needs.lines;
     if is_new {
         return Ok(Plan::Free(extended, Box::new(|begun, context| begun.store(INIT.events[0], context))));
     }

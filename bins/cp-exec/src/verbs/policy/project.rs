@@ -8,7 +8,6 @@ use cp_common::home::Home;
 use cp_common::{Error, Result};
 use serde_json::{Value, json};
 
-use super::additions::Found;
 use super::toolchains::{self, CATALOGUE, Group, Program, is_of_system};
 use crate::glob::name_matches;
 use crate::refusal::refuse;
@@ -42,8 +41,18 @@ pub(crate) fn check(directory: &Path, home: &Path, cp_home: &Home) -> Result<()>
     Ok(())
 }
 
+/// What projects need.
+#[derive(Default)]
+pub(super) struct Needs {
+    /// The kinds of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git, each with the files that
+    /// indicate it, the programs that are not installed or cannot be trusted, and the names for `cp-exec allow network`.
+    pub(super) lines: Vec<String>,
+    /// The additions to the policy.
+    pub(super) adds: Vec<Value>,
+}
+
 /// The needs of the files in a directory.
-pub(super) fn find_kinds(directory: &Path, home: &Path) -> Vec<Found> {
+pub(super) fn find_kinds(directory: &Path, home: &Path) -> Needs {
     let listing = directory.read_dir().into_iter().flatten().flatten().take(NAMES);
     // Links are ignored, because their targets do not belong to the project.
     let names: Vec<String> = listing
@@ -52,34 +61,39 @@ pub(super) fn find_kinds(directory: &Path, home: &Path) -> Vec<Found> {
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    let of_group = |group: &Group| {
-        let is_there = |pattern: &&String| names.iter().any(|name| name_matches(pattern, name));
-        let evidence: Vec<String> = group.files.iter().filter(is_there).cloned().collect();
-        (!evidence.is_empty()).then(|| Found::of(group, evidence, directory, home))
-    };
-    CATALOGUE.group.iter().filter_map(of_group).collect()
+    let mut needs = Needs::default();
+    for group in &CATALOGUE.group {
+        let is_there = |pattern: &&str| names.iter().any(|name| name_matches(pattern, name));
+        let evidence: Vec<&str> = group.files.iter().map(String::as_str).filter(is_there).collect();
+        if !evidence.is_empty() {
+            needs.lines.push(format!("{} ({})", group.name, evidence.join(", ")));
+            needs.kind(group, directory, home);
+        }
+    }
+    needs
 }
 
 /// The programs of this machine for all kinds of projects.
 pub(super) fn of_each_kind(home: &Path) -> Vec<Value> {
-    let mut found = Found::default();
-    CATALOGUE.group.iter().for_each(|group| found.programs(group, home));
-    found.adds
+    let mut needs = Needs::default();
+    CATALOGUE.group.iter().for_each(|group| needs.programs(group, home));
+    needs.adds
 }
 
-impl Found {
-    fn of(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) -> Self {
-        let mut found = Self { kind: group.name.clone(), evidence, ..Self::default() };
+impl Needs {
+    fn kind(&mut self, group: &Group, directory: &Path, home: &Path) {
+        let before = self.adds.len();
         // Of two pins of one name the first is added.
         if group.name == PYTHON {
-            found.environment(group, directory, home);
+            self.environment(group, directory, home);
         }
-        found.programs(group, home);
-        if !found.adds.is_empty() {
-            found.adds.push(group.adds.clone());
-            found.registries.clone_from(&group.registries);
+        self.programs(group, home);
+        if self.adds.len() > before {
+            self.adds.push(group.adds.clone());
+            let registries = group.registries.join(" ");
+            let line = format!("  to download packages: cp-exec allow network {registries}");
+            self.lines.extend((!registries.is_empty()).then_some(line));
         }
-        found
     }
 
     /// Adds the programs of a group that this machine has. Programs of another installation than the first required
@@ -96,7 +110,7 @@ impl Found {
                     self.adds.push(json!({ "exec": { "allowed_commands": [name] } }));
                     self.adds.extend(program.additions);
                 }
-                None => self.missing.extend(is_needed.then(|| name.to_owned())),
+                None => self.lines.extend(is_needed.then(|| format!("  missing: {name}"))),
             }
         }
     }
@@ -113,7 +127,7 @@ impl Found {
         let files = interpreter.as_deref().and_then(|file| python(file, home));
         let own = if root.starts_with(directory) { Some(Vec::new()) } else { toolchains::whole(&root, home) };
         let (Some(files), Some(own)) = (files, own) else {
-            self.missing.push(format!("{}: its interpreter is not one of this machine", root.display()));
+            self.lines.push(format!("  missing: {}: its interpreter is not one of this machine", root.display()));
             return;
         };
         let names = group.names().filter(|name| active.as_ref() == Some(&root) && bin.join(name).exists());
