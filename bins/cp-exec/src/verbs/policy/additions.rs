@@ -130,7 +130,7 @@ impl Extended {
         for mut one in base.into_iter().chain(adds) {
             if let Some(project) = &project {
                 let of_all = merge(&mut *document.clone(), &one, true)?;
-                let own = of_all.iter().flat_map(|lack| lack.as_object()).flat_map(|lack| lack.values());
+                let own = of_all.iter().filter_map(Json::as_object).flat_map(|lack| lack.values());
                 let own: BTreeMap<_, _> = own.filter_map(Json::as_object).flatten().collect();
                 one = json!({ "project": { project: own } });
             }
