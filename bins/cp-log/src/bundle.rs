@@ -10,7 +10,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::blob;
-use cp_ledger::proof::checkpoint::checkpoint_path;
+use cp_ledger::proof::note::checkpoint_path;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 

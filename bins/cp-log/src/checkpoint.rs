@@ -11,9 +11,8 @@ use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::proof::checkpoint::{self, HeldCheckpoint, checkpoint_path};
 use cp_ledger::proof::leaves::{files_of, grow};
-use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier, is_key_name};
+use cp_ledger::proof::note::{self, Checkpoint, Note, Signer, Verifier, checkpoint_path, is_key_name, read_checkpoint};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -81,26 +80,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn sign(ledger: &Path, signers: &[Signer], dry_run: bool) -> Result<Signed> {
-    // Held to the end: of two that sign at once, the one with fewer lines must not come last.
-    let held = HeldCheckpoint::take(&checkpoint_path(ledger))?;
     // A dry run must not make a signature that no file records.
     if dry_run {
-        return Ok(answer_of(ledger, &checkpoint_of(ledger, &held, signers)?.0));
+        return Ok(answer_of(ledger, &checkpoint_of(ledger, signers)?.0));
     }
-    let mut done = None;
-    // Under the ledger's lock, so that the entry follows the lines that were signed. Before the file is written, so
-    // that every signature that was handed out is on the ledger.
-    let receipts = Ledger::open_existing(ledger, Sync::Line)?.append_placed(|_| {
-        let (checkpoint, verifier) = checkpoint_of(ledger, &held, signers)?;
+    let (note, receipt, checkpoint) = Ledger::open_existing(ledger, Sync::Line)?.append_checkpoint(|| {
+        let (checkpoint, verifier) = checkpoint_of(ledger, signers)?;
         let (size, root) = (checkpoint.size, BASE64.encode(checkpoint.root));
-        let entry = Entry::new("ledger.checkpoint").data(&checkpoint::Signed { size, root, verifier });
+        let entry = Entry::new("ledger.checkpoint").data(&note::Signed { size, root, verifier });
         let notes = signers.iter().map(|signer| signer.sign(&checkpoint.to_text()));
-        done = notes.reduce(Note::with_signatures_of).map(|note| (answer_of(ledger, &checkpoint), note));
-        Ok(vec![entry])
+        let note = notes.reduce(Note::with_signatures_of);
+        Ok((entry, note.ok_or_else(|| Error::usage("--sign-with names no key"))?, checkpoint))
     })?;
-    let Some((answer, note)) = done else { return Err(Error::new(Code::Unknown, "nothing was signed")) };
-    held.replace(&note)?;
-    Ok(Signed { note: note.to_string(), receipt: receipts.into_iter().next(), dry_run, ..answer })
+    Ok(Signed { note: note.to_string(), receipt: Some(receipt), dry_run, ..answer_of(ledger, &checkpoint) })
 }
 
 /// The answer of a dry run.
@@ -119,16 +111,17 @@ fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
 /// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, which one of the
 /// keys signed, and unless the key that line 0 names is one of them. Also returns the key to record: that
 /// one, or the first.
-fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signers: &[Signer]) -> Result<(Checkpoint, String)> {
-    let (newest, own) = (held.newest(), signers.iter().map(Signer::verifier).collect::<Vec<_>>());
+fn checkpoint_of(ledger: &Path, signers: &[Signer]) -> Result<(Checkpoint, String)> {
+    let own: Vec<Verifier> = signers.iter().map(Signer::verifier).collect();
+    let newest = read_checkpoint(&checkpoint_path(ledger))?;
     let mut root_of_newest = None;
     let (origin, signer_in_line_0, tree) = grow(&files_of(ledger)?, |tree| {
-        if newest.is_some_and(|(_, newest)| newest.size == tree.size()) {
+        if newest.as_ref().is_some_and(|(_, newest)| newest.size == tree.size()) {
             root_of_newest = Some(tree.root());
         }
     })?;
     let checkpoint = Checkpoint { origin, size: tree.size(), root: tree.root() };
-    if let Some((_, newest)) = newest
+    if let Some((_, newest)) = &newest
         && (newest.origin != checkpoint.origin || root_of_newest != Some(newest.root))
     {
         let message =

@@ -12,9 +12,9 @@ use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
-use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::leaves::{each_line, files_of};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
+use cp_ledger::proof::note::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::tree::{Node, Ranges, Tree, inclusion, leaf, parse_node, root_of_inclusion};
 use serde::Serialize;
 

@@ -1,6 +1,4 @@
 //! A file that several processes append to: the lock, one write that is whole or undone, and names that are durable.
-//!
-//! Ledgers and checkpoints use it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -20,14 +20,13 @@ pub mod proof;
 pub mod sessions;
 /// Reading ledgers: forward and backward by lines, the end of a file, and the segments of one ledger.
 pub mod read {
-    mod backward;
     mod forward;
     pub mod segments;
     pub mod source;
     pub mod tail;
 
-    pub use self::backward::{Backward, backward, newest};
     pub use self::forward::{End, Lines, Raw, lines, open, read_at};
+    pub use self::tail::{Backward, backward, newest};
 }
 pub mod usage;
 

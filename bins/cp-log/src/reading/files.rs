@@ -13,7 +13,7 @@ use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::append::register::missing;
 use cp_ledger::home::session_directory;
-use cp_ledger::proof::checkpoint::checkpoint_path;
+use cp_ledger::proof::note::checkpoint_path;
 use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::sessions::Session;

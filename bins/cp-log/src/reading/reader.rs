@@ -158,7 +158,7 @@ impl Reader {
 
 /// True if a file is a ledger, or empty. One that was named must be.
 pub(crate) fn is_ledger_or_empty(file: &File, size: u64, target: &Target) -> Result<bool> {
-    if size == 0 || is_ledger_file(file) {
+    if size == 0 || is_ledger_file(file, &target.path) {
         return Ok(true);
     }
     if target.must_be_ledger() {

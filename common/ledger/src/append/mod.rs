@@ -9,6 +9,7 @@ mod segment;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
+use cp_common::home::write_whole;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock, signals};
 
@@ -20,8 +21,8 @@ use self::ready::{not_a_ledger, random_origin};
 use crate::file::{Absent, Shared, sync_directory};
 use crate::format::Entry;
 use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
-use crate::proof::checkpoint::checkpoint_path;
 use crate::proof::leaves::origin_of;
+use crate::proof::note::{Note, checkpoint_path};
 use crate::read::segments::name_of;
 use crate::read::tail::{self, Asks, Last};
 
@@ -170,6 +171,24 @@ impl Ledger {
         self.discard();
         let lines = self.write(|ledger, next| entries(next)?.iter().try_for_each(|entry| ledger.stage(entry)))?;
         Ok(lines.iter().map(|(seq, hash)| self.receipt(*seq, hash)).collect())
+    }
+
+    /// Appends the entry of a checkpoint, and then replaces the one beside the ledger by its note, so that every signature
+    /// that was handed out is on the ledger. `sign` is called under the lock: the entry follows the lines that are signed,
+    /// and of two that sign at once, the one with fewer lines does not come last. Also returns what else `sign` did.
+    pub fn append_checkpoint<T>(
+        &mut self,
+        sign: impl FnOnce() -> Result<(Entry, Note, T)>,
+    ) -> Result<(Note, Receipt, T)> {
+        let done = self.ready().and_then(|known| {
+            let (entry, note, other) = sign()?;
+            let known = self.write_own(known, known.size, &[entry])?;
+            self.sync_now()?;
+            write_whole(&checkpoint_path(&self.named), note.to_string().as_bytes())?;
+            Ok((note, self.receipt(known.next - 1, &known.hash), other))
+        });
+        self.unlock();
+        done
     }
 
     /// The proof of a line that this ledger wrote.

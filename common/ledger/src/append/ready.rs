@@ -12,7 +12,7 @@ use super::{FORMAT, Known, Ledger, register, segment};
 use crate::file::sync_directory;
 use crate::format::line::{Hash, Line};
 use crate::format::{Entry, line};
-use crate::proof::checkpoint::{checkpoint_path, read_checkpoint};
+use crate::proof::note::{checkpoint_path, read_checkpoint};
 use crate::read::read_at;
 use crate::read::segments::is_closed;
 use crate::read::tail::{Asks, Last, Tail, for_blocks, hash_of};
@@ -129,8 +129,7 @@ impl Ledger {
 
     /// The end of a file of that size.
     pub(super) fn tail(&self, size: u64) -> Result<Tail> {
-        let read = Tail::read(self.file.file(), size);
-        read.map_err(|e| Error::io("cannot read", e).in_file(&self.path).fatal())
+        Tail::read(self.file.file(), &self.path, size).map_err(Error::fatal)
     }
 
     /// How many lines the newest checkpoint covers, if there are fewer, or if a person began to accept that.

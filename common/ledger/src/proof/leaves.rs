@@ -7,8 +7,8 @@ use cp_common::{Code, Error, Result, json, signals};
 use serde::Deserialize;
 
 use crate::format::line::{Hash, Line};
-use crate::proof::checkpoint::signer_in;
 use crate::proof::note::Verifier;
+use crate::proof::note::signer_in;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
 use crate::read::segments::{number_in, segments_of};

@@ -1,6 +1,5 @@
 //! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
-pub mod checkpoint;
 pub mod leaves;
 pub mod note;
 pub mod tree;

@@ -1,14 +1,18 @@
-//! Signed notes (c2sp.org/signed-note), checkpoints (c2sp.org/tlog-checkpoint) and the keys for them.
+//! Signed notes (c2sp.org/signed-note), checkpoints (c2sp.org/tlog-checkpoint), the keys for them, and the checkpoint
+//! beside a ledger: `X.checkpoint` beside `X.jsonl`.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::keys::hex;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, json};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::format::line::Line;
 use crate::proof::tree::{Node, parse_node};
 
 const ED25519: u8 = 1;
@@ -215,6 +219,41 @@ impl Checkpoint {
         let root = parse_node(root)?;
         (!origin.is_empty()).then(|| Self { origin: origin.to_owned(), size: number, root })
     }
+}
+
+/// The data of an entry about a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Signed {
+    /// How many lines the checkpoint covers.
+    pub size: u64,
+    /// The root of their tree, in base 64.
+    pub root: String,
+    /// The public key of the signer.
+    pub verifier: String,
+}
+
+/// The key that line 0 says signs the checkpoints.
+pub fn signer_in(first: &Line<'_>) -> Option<Verifier> {
+    Verifier::from_text(&first.data_member("verifier").and_then(json::unquote)?)
+}
+
+/// Where a ledger's checkpoint is: `X.checkpoint` beside `X.jsonl`.
+pub fn checkpoint_path(ledger: &Path) -> PathBuf {
+    let name = ledger.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    ledger.with_file_name(format!("{}.checkpoint", name.strip_suffix(".jsonl").unwrap_or(&name)))
+}
+
+/// Reads a checkpoint. `None` if there is no such file.
+pub fn read_checkpoint(path: &Path) -> Result<Option<(Note, Checkpoint)>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|e| Error::io("cannot read the checkpoint", e).in_file(path))?,
+    };
+    // The answer of `cp-log checkpoint` has the note.
+    let answer: Option<Value> = serde_json::from_str(&text).ok();
+    let text = answer.as_ref().and_then(|answer| answer["data"]["note"].as_str()).unwrap_or(&text);
+    let read = Note::parse(text).and_then(|note| Checkpoint::parse(&note.text).map(|checkpoint| (note, checkpoint)));
+    read.map(Some).ok_or_else(|| Error::new(Code::Integrity, "not a checkpoint").in_file(path))
 }
 
 #[cfg(test)]

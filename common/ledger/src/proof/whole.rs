@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use crate::blob;
 use crate::format::line::{Hash, Line};
-use crate::proof::checkpoint::Signed;
 use crate::proof::leaves::Opening;
+use crate::proof::note::Signed;
 use crate::proof::note::{Checkpoint, Verifier};
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::proof::verifier::Report;
