@@ -2,11 +2,14 @@
 //! between the parts, and characters beyond ASCII as they are. That is what Python writes with `json.dumps(value,
 //! sort_keys=True, ensure_ascii=False)`.
 
+use std::collections::BTreeMap;
+
 use cp_common::json;
 use cp_common::keys::{Key, hex};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::format::line::{Hash, inside, members, value_at};
+use crate::format::line::Hash;
 
 /// The hash of a value: `sha256:` and 64 digits.
 pub fn hash_value(value: &Value) -> String {
@@ -28,37 +31,31 @@ pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
 }
 
 fn write(value: &[u8], out: &mut Vec<u8>) {
+    let separator = |at: usize| if at == 0 { &b""[..] } else { b", " };
     match value.first() {
-        Some(b'{') => write_object(value, out),
+        Some(b'{') => {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_slice(value).unwrap_or_default();
+            out.push(b'{');
+            for (at, (name, value)) in members.iter().enumerate() {
+                out.extend_from_slice(separator(at));
+                json::string(name, out);
+                out.extend_from_slice(b": ");
+                write(value.get().as_bytes(), out);
+            }
+            out.push(b'}');
+        }
         Some(b'[') => {
-            let mut at = 1;
+            let elements: Vec<&RawValue> = serde_json::from_slice(value).unwrap_or_default();
             out.push(b'[');
-            while let Some(element) = value_at(value, at) {
-                out.extend_from_slice(if at == 1 { b"" } else { b", " });
-                at = element.end + 1;
-                write(&value[element], out);
+            for (at, element) in elements.iter().enumerate() {
+                out.extend_from_slice(separator(at));
+                write(element.get().as_bytes(), out);
             }
             out.push(b']');
         }
         Some(b'-' | b'0'..=b'9') => number(value, out),
         _ => out.extend_from_slice(value),
     }
-}
-
-fn write_object(object: &[u8], out: &mut Vec<u8>) {
-    let quoted = |name: &[u8]| [b"\"", name, b"\""].concat();
-    let members = members(inside(object).unwrap_or_default()).map(|(name, value)| (quoted(name), value));
-    let mut members: Vec<_> =
-        members.map(|(name, value)| (json::unquote(&name).unwrap_or_default(), name, value)).collect();
-    members.sort_by(|a, b| a.0.cmp(&b.0));
-    out.push(b'{');
-    for (at, (_, name, value)) in members.iter().enumerate() {
-        out.extend_from_slice(if at == 0 { b"" } else { b", " });
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        write(value, out);
-    }
-    out.push(b'}');
 }
 
 /// Whole numbers keep their digits; the others are written as Python writes them.
