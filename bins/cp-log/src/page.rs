@@ -50,8 +50,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         out(head.as_bytes())?;
         let mut separator = "[\n";
         for item in &plan.items {
-            let path = serde_json::to_vec(&item.part.path).map_err(|e| Error::validation(e.to_string()))?;
-            out(&[separator.as_bytes(), b"{\"path\":", &escaped(&path)].concat())?;
+            out(format!("{separator}{{\"path\":{}", escaped(&item.part.path)?).as_bytes())?;
             if item.is_blob { value(item, out) } else { lines(item, out) }?;
             separator = ",\n";
         }
@@ -73,8 +72,7 @@ fn lines(item: &Item, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut lines = Lines::new(item.open()?, &item.source, 0, item.part.bytes);
     let mut separator: &[u8] = b"\n";
     while let Some(line) = lines.next()?.filter(|line| line.end != End::File) {
-        let text = serde_json::to_vec(&String::from_utf8_lossy(line.bytes));
-        out(&[separator, &escaped(&text.map_err(|e| Error::validation(e.to_string()))?)].concat())?;
+        out(&[separator, escaped(&String::from_utf8_lossy(line.bytes))?.as_bytes()].concat())?;
         separator = b",\n";
     }
     out(b"]}")
@@ -88,21 +86,8 @@ fn frame() -> (String, &'static str) {
     (head.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT), tail)
 }
 
-/// JSON in the form for a script element. Only characters in strings are escaped.
-fn escaped(json: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(json.len());
-    let mut rest = json;
-    while let [first, ..] = rest {
-        let (escape, length): (&[u8], usize) = match first {
-            b'<' => (b"\\u003c", 1),
-            b'>' => (b"\\u003e", 1),
-            b'&' => (b"\\u0026", 1),
-            _ if rest.starts_with("\u{2028}".as_bytes()) => (b"\\u2028", 3),
-            _ if rest.starts_with("\u{2029}".as_bytes()) => (b"\\u2029", 3),
-            byte => (std::slice::from_ref(byte), 1),
-        };
-        out.extend_from_slice(escape);
-        rest = &rest[length..];
-    }
-    out
+/// A text as JSON in a script element, which `<` alone can end.
+fn escaped(text: &str) -> Result<String> {
+    let json = serde_json::to_string(text).map_err(|e| Error::validation(e.to_string()))?;
+    Ok(json.replace('<', "\\u003c"))
 }
