@@ -10,7 +10,7 @@ use cp_common::stream::unread;
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply, bytes_of};
-use cp_common::{Code, Context, Error, Result, json};
+use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::Entry;
 use cp_ledger::format::line::{Hash, inside};
 use cp_ledger::{Ledger, Sync};
@@ -18,7 +18,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::ledger::{LedgerOperand, LedgerOption};
+use crate::ledger::{self, LedgerOperand, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -79,7 +79,7 @@ impl Reply for Planned {
 const READ_INPUT: &str = "leave the message and --data out to append it";
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = args.ledger.append_path(context)?;
+    let path = ledger::append_path(args.ledger.file.as_deref(), context)?;
     let source = Source::from_operands(&args.message)?;
     match source {
         Source::Argument(text) => one(args, &path, Some(&text), context),
@@ -90,8 +90,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                     Error::usage("--request-id needs one entry from arguments").hint("send one request for each entry")
                 );
             }
-            let mut stream = Stream::new(args, path)?;
-            filter::run(&mut stream, source, args.stream, context)
+            let sync = args.sync.unwrap_or(Sync::Batch);
+            let mut recording = Recording::new(&args.members, path, sync, args.append.dry_run);
+            if !recording.dry_run {
+                Ledger::once(&mut recording.ledger, &recording.path, sync)?;
+            }
+            filter::run(&mut recording, source, args.stream, context)
         }
     }
 }
@@ -145,22 +149,41 @@ fn planned(entry: &Entry) -> Result<Box<RawValue>> {
 }
 
 /// Appends one entry for each item.
-struct Stream<'a> {
-    args: &'a Args,
-    /// None on a dry run.
-    ledger: Option<Ledger>,
+struct Recording<'a> {
+    members: &'a Members,
     path: PathBuf,
+    sync: Sync,
+    dry_run: bool,
+    ledger: Option<Ledger>,
     /// The entry of a text line, which is reused because only its message changes.
     text: Option<Entry>,
     first: Option<(u64, Hash)>,
     last: Option<(u64, Hash)>,
 }
 
-impl<'a> Stream<'a> {
-    fn new(args: &'a Args, path: PathBuf) -> Result<Self> {
-        let sync = args.sync.unwrap_or(Sync::Batch);
-        let ledger = if args.append.dry_run { None } else { Some(Ledger::open(&path, sync)?) };
-        Ok(Self { args, ledger, path, text: None, first: None, last: None })
+impl<'a> Recording<'a> {
+    fn new(members: &'a Members, path: PathBuf, sync: Sync, dry_run: bool) -> Self {
+        Self { members, path, sync, dry_run, ledger: None, text: None, first: None, last: None }
+    }
+
+    /// Stages the entry of an item; a dry run only checks it.
+    fn stage(&mut self, body: &Body<'_>, context: &Context) -> Result<()> {
+        let fresh;
+        let entry = match (body, &mut self.text) {
+            (Body::Text(text), Some(entry)) => {
+                entry.set_message_bytes(text);
+                entry
+            }
+            (Body::Text(_), none) => none.insert(self.members.entry_of(body, context)?),
+            _ => {
+                fresh = self.members.entry_of(body, context)?;
+                &fresh
+            }
+        };
+        if self.dry_run {
+            return entry.check();
+        }
+        Ledger::once(&mut self.ledger, &self.path, self.sync)?.stage(entry)
     }
 
     fn commit(&mut self, context: &mut Context) -> Result<()> {
@@ -189,13 +212,13 @@ impl<'a> Stream<'a> {
                 context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));
             }
         }
-        if self.ledger.is_none() {
+        if self.dry_run {
             context.out.extra("dry_run", true);
         }
     }
 }
 
-impl Filter for Stream<'_> {
+impl Filter for Recording<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[]
     }
@@ -205,22 +228,9 @@ impl Filter for Stream<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let fresh;
-        let entry = match (&body, &mut self.text) {
-            (Body::Text(text), Some(entry)) => {
-                entry.set_message_bytes(text);
-                entry
-            }
-            (Body::Text(_), none) => none.insert(self.args.members.entry_of(&body, context)?),
-            _ => {
-                fresh = self.args.members.entry_of(&body, context)?;
-                &fresh
-            }
-        };
-        let Some(ledger) = &mut self.ledger else { return entry.check() };
-        ledger.stage(entry)?;
-        let is_full = ledger.staged() >= BATCH || self.args.sync == Some(Sync::Line);
-        if is_full { self.commit(context) } else { Ok(()) }
+        self.stage(&body, context)?;
+        let staged = self.ledger.as_ref().map_or(0, Ledger::staged);
+        if staged >= BATCH || self.sync == Sync::Line { self.commit(context) } else { Ok(()) }
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
@@ -264,26 +274,13 @@ struct Members {
 
 impl Members {
     /// Sets the members that the flags and the shared options give.
-    fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
-        if let Some(event) = &self.event {
-            entry = entry.event(event);
-        }
-        if let Some(agent) = &self.agent {
-            entry = entry.agent(agent);
-        }
-        if let Some(session) = &context.options.session {
-            entry = entry.session(session);
-        }
-        if let Some(run) = &context.options.run {
-            entry = entry.run(run);
-        }
-        if let Some(turn) = self.turn {
-            entry = entry.turn(turn);
-        }
-        match &self.role {
-            Some(role) => entry.role(role),
-            None => entry,
-        }
+    fn apply(&self, entry: Entry, context: &Context) -> Entry {
+        let entry = self.event.iter().fold(entry, Entry::event);
+        let entry = self.agent.iter().fold(entry, Entry::agent);
+        let entry = context.options.session.iter().fold(entry, Entry::session);
+        let entry = context.options.run.iter().fold(entry, Entry::run);
+        let entry = self.turn.into_iter().fold(entry, Entry::turn);
+        self.role.iter().fold(entry, Entry::role)
     }
 
     /// The entry that an item of a stream becomes.
@@ -310,10 +307,7 @@ impl Members {
 /// Moves the members of an object into an entry. Of a record only `role` and `content` are lifted: its other names mean
 /// other things.
 fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
-    let mut text = Vec::with_capacity(object.len());
-    let replaced = json::normalize(object, &mut text)
-        .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
-    entry.count_replaced(replaced);
+    let text = entry.normalized(object)?;
     match inside(&text) {
         Some(members) if all => entry.lift(members),
         Some(members) => entry.lift_named(members, &["role", "content"]),
@@ -349,28 +343,15 @@ pub(crate) struct TeeArgs {
 }
 
 pub(crate) fn tee(args: &TeeArgs, context: &mut Context) -> Result<()> {
-    let path = args.ledger.append_path(context)?;
-    let mut recorder = Tee { members: &args.members, path, ledger: None };
-    stream::tee(&mut recorder, args.dry_run, args.stream, context)
+    let path = ledger::append_path(args.ledger.file.as_deref(), context)?;
+    let mut recording = Recording::new(&args.members, path, Sync::Batch, args.dry_run);
+    stream::tee(&mut recording, args.dry_run, args.stream, context)
 }
 
-struct Tee<'a> {
-    members: &'a Members,
-    path: PathBuf,
-    /// Opened with the first line: a dry run makes no file.
-    ledger: Option<Ledger>,
-}
-
-impl Tee<'_> {
-    fn ledger(&mut self) -> Result<&mut Ledger> {
-        Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
-    }
-}
-
-impl Recorder for Tee<'_> {
+/// The ledger is opened with the first line: a dry run makes no file.
+impl Recorder for Recording<'_> {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let entry = self.members.entry_of(&body, context)?;
-        self.ledger()?.stage(&entry)
+        self.stage(&body, context)
     }
 
     fn write(&mut self, is_end: bool) -> Result<()> {

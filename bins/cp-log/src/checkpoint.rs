@@ -16,7 +16,7 @@ use cp_ledger::proof::note::{self, Checkpoint, Note, Signer, Verifier, checkpoin
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{LedgerOption, Named as _};
+use crate::ledger::{self, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -73,7 +73,7 @@ impl Reply for Signed {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let keys = args.keys.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
-    let ledger = args.ledger.writable_path(context)?;
+    let ledger = ledger::writable_path(args.ledger.file.as_deref(), context)?;
     let signers = || keys.iter().map(|key| Signer::load(key)).collect::<Result<Vec<_>>>();
     let sign = |dry_run| sign(&ledger, &signers()?, dry_run);
     idempotency::answer(&args.append, &("checkpoint", &ledger, &keys), context, || sign(true), |_| sign(false))

@@ -1,9 +1,12 @@
-//! The events that programs write, as their table has them.
+//! The events that programs write, as their table has them, and the line for a person about an entry of each: what ran,
+//! what was refused, what it cost.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use cp_common::wire::quoted;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The table. A test of the workspace holds it against what the programs write.
 pub(crate) static EVENTS: LazyLock<BTreeMap<String, Event>> =
@@ -28,4 +31,65 @@ pub(crate) struct Pair {
     pub start: bool,
     /// The members that name it, as paths. Alternatives are separated by `|`.
     pub by: Vec<String>,
+}
+
+/// The longest member that is shown whole, in characters.
+const LONGEST: usize = 160;
+
+/// The line about an event with this data. None if the event is not in the table or has none of the members.
+pub(crate) fn line_of(event: &str, data: &Value) -> Option<String> {
+    let line: String = EVENTS.get(event)?.line.iter().filter_map(|part| filled(part, data)).collect();
+    (!line.is_empty()).then_some(line)
+}
+
+fn filled(part: &str, data: &Value) -> Option<String> {
+    let (before, rest) = part.split_once('{')?;
+    let (paths, after) = rest.split_once('}')?;
+    let value = paths.split('|').find_map(|path| data.pointer(&format!("/{path}")).filter(|value| !value.is_null()))?;
+    (value != &Value::Bool(false)).then(|| format!("{before}{}{after}", shortened(&shown(value))))
+}
+
+/// The beginning of a text, in one line.
+pub(crate) fn shortened(text: &str) -> String {
+    let beginning = text.trim_end().chars().take(LONGEST);
+    let line: String = beginning.map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if line.len() < text.trim_end().len() { line + "…" } else { line }
+}
+
+/// A text, the words of a command, or JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(words) if words.iter().all(Value::is_string) => {
+            let words: Vec<String> = words.iter().filter_map(Value::as_str).map(quoted).collect();
+            words.join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn line_says_what_ran_what_was_refused_and_what_it_cost() {
+        let usage = json!({"input_tokens": 8, "output_tokens": 3, "cost_usd": 0.0002});
+        for (event, data, line) in [
+            ("exec.intent", json!({"line": null, "argv": ["git", "push", "a b"]}), "git push 'a b'"),
+            ("exec.intent", json!({"line": "make | tail", "argv": ["bash"]}), "make | tail"),
+            ("exec.intent", json!({"line": "a\nb"}), "a b"),
+            ("exec.result", json!({"return_code": 0, "signal": null, "duration_ms": 134}), "0, 134 ms"),
+            ("exec.result", json!({"return_code": null, "ended": "timed_out", "signal": 9}), "timed_out, signal 9"),
+            ("exec.refused", json!({"asked": [["rm", "-rf", "/"]], "rule": "destroy.root"}), "rm -rf / (destroy.root)"),
+            ("llm.response", json!({"model": "gpt-4o", "usage": usage}), "gpt-4o, 8 in, 3 out, $0.0002"),
+            ("tool_result", json!({"name": "bash", "is_error": false}), "bash"),
+        ] {
+            assert_eq!(line_of(event, &data).as_deref(), Some(line), "{event} {data}");
+        }
+        assert_eq!(line_of("exec.intent", &json!({})), None);
+        assert_eq!(line_of("note", &json!({"line": "x"})), None);
+    }
 }

@@ -14,7 +14,7 @@ use cp_ledger::read::{End, Lines, backward, open};
 use cp_ledger::sessions::Session;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-use crate::ledger::{LedgerOperand, Named as _};
+use crate::ledger::{self, LedgerOperand};
 use crate::reading::{Filters, Printer, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step};
 
 /// How often a file is looked at if nothing reports its changes, as on a file system of another machine.
@@ -47,13 +47,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if args.ledger.file().is_none() {
+    if args.ledger.file.is_none() {
         refuse_waiting_input()?;
     }
-    let path = args.ledger.path(context)?;
+    let path = ledger::path(args.ledger.file.as_deref(), context)?;
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
-    if let Some(named) = session.as_deref().filter(|_| args.ledger.file().is_none()) {
+    if let Some(named) = session.as_deref().filter(|_| args.ledger.file.is_none()) {
         Session::find(named, &context.home)?;
     }
     let select = Select::of(&args.filters, session.as_deref(), context)?;

@@ -1,11 +1,14 @@
-//! How a command line names one ledger, what `doctor` reports of it, and `cp-log tip`, which prints its last line.
+//! How a command line names one ledger, what `doctor` reports of it, and the verbs that print a part of one: `cp-log tip`,
+//! its last line, and `blob`, a value beside it that a line names by its hash.
 
 use std::path::{Path, PathBuf};
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::format::line::Line;
+use cp_ledger::blob;
+use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::read::{End, backward};
 use serde::Serialize;
 
@@ -16,28 +19,7 @@ use crate::reading::ledger_of_run;
 pub(crate) struct LedgerOption {
     /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
     #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
-}
-
-impl Named for LedgerOption {
-    fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-}
-
-impl LedgerOption {
-    /// The absolute path of the ledger to append to, where `--run` is a member of the entry. Directories are created
-    /// only inside the home, because elsewhere a missing one is a mistyped name.
-    pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
-        let path = writable(&path_of(self.file.as_deref(), context), context)?;
-        match path.parent().filter(|directory| !directory.exists() && !context.home.contains(directory)) {
-            Some(directory) => Err(Error::not_found("no such directory")
-                .in_file(directory)
-                .hint(format!("mkdir -p {}", quoted(&directory.display().to_string())))
-                .fatal()),
-            None => Ok(path),
-        }
-    }
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// The operand that names the ledger.
@@ -45,38 +27,32 @@ impl LedgerOption {
 pub(crate) struct LedgerOperand {
     /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
     #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
-impl Named for LedgerOperand {
-    fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+/// The path of the ledger that a verb names. Without a named file it is that of the run that `--run` names.
+pub(crate) fn path(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
+    match &context.options.run {
+        Some(run) if file.is_none() && context.options.ledger.is_none() => ledger_of_run(run, context),
+        _ => Ok(path_of(file, context)),
     }
 }
 
-impl LedgerOperand {
-    /// The absolute path of the ledger to append to, where `--run` is a member of the entry.
-    pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
-        writable(&path_of(self.file.as_deref(), context), context)
-    }
+/// The absolute path of the ledger that a verb names, if it may be written.
+pub(crate) fn writable_path(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
+    writable(&path(file, context)?, context)
 }
 
-/// What names a ledger.
-pub(crate) trait Named {
-    /// The file that the verb names.
-    fn file(&self) -> Option<&Path>;
-
-    /// The path of the ledger. Without a named file it is that of the run that `--run` names.
-    fn path(&self, context: &Context) -> Result<PathBuf> {
-        match &context.options.run {
-            Some(run) if self.file().is_none() && context.options.ledger.is_none() => ledger_of_run(run, context),
-            _ => Ok(path_of(self.file(), context)),
-        }
-    }
-
-    /// The absolute path of the ledger, if it may be written.
-    fn writable_path(&self, context: &Context) -> Result<PathBuf> {
-        writable(&self.path(context)?, context)
+/// The absolute path of the ledger to append to, where `--run` is a member of the entry. Directories are created only
+/// inside the home, because elsewhere a missing one is a mistyped name.
+pub(crate) fn append_path(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
+    let path = writable(&path_of(file, context), context)?;
+    match path.parent().filter(|directory| !directory.exists() && !context.home.contains(directory)) {
+        Some(directory) => Err(Error::not_found("no such directory")
+            .in_file(directory)
+            .hint(format!("mkdir -p {}", quoted(&directory.display().to_string())))
+            .fatal()),
+        None => Ok(path),
     }
 }
 
@@ -150,7 +126,7 @@ impl Reply for Tip {
 }
 
 pub(crate) fn tip(args: &TipArgs, context: &mut Context) -> Result<()> {
-    let tip = tip_of(&args.ledger.path(context)?)?;
+    let tip = tip_of(&path(args.ledger.file.as_deref(), context)?)?;
     context.out.answer(&tip)
 }
 
@@ -173,4 +149,66 @@ fn tip_of(path: &Path) -> Result<Tip> {
         return Ok(Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
     }
     Err(Error::not_found("the ledger has no complete line").in_file(path))
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const BLOB_DOC: VerbDoc = VerbDoc {
+    path: "blob",
+    class: Class::Query,
+    output: "blob",
+    examples: &[
+        "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --format raw | jq -r .message.blob)",
+    ],
+    ..VerbDoc::EMPTY
+};
+
+/// Print the bytes that a line names by their hash
+#[derive(Debug, clap::Args)]
+pub(crate) struct BlobArgs {
+    #[command(flatten)]
+    ledger: LedgerOption,
+    /// The hash, as the line has it
+    #[arg(value_name = "HASH")]
+    hash: String,
+}
+
+/// A blob. One of `text` and `base64` is there.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["text", "base64"])))]
+pub(crate) struct Found {
+    /// The hash of the bytes.
+    blob: String,
+    /// How many there are.
+    len: usize,
+    /// The bytes, if they are UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// The bytes, if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted")]
+    untrusted: [&'static str; 1],
+    #[serde(skip)]
+    bytes: Vec<u8>,
+}
+
+impl Reply for Found {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.bytes.clone()
+    }
+}
+
+pub(crate) fn blob(args: &BlobArgs, context: &mut Context) -> Result<()> {
+    let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
+    let bytes = blob::load(&path(args.ledger.file.as_deref(), context)?, &hash)?;
+    let text = String::from_utf8(bytes.clone()).ok();
+    let base64 = text.is_none().then(|| BASE64.encode(&bytes));
+    let untrusted = [if text.is_some() { "/text" } else { "/base64" }];
+    context.out.answer(&Found { blob: hash.to_string(), len: bytes.len(), text, base64, untrusted, bytes })
 }

@@ -15,8 +15,6 @@ mod reading;
 #[cfg(test)]
 mod schemas;
 mod stats;
-mod values;
-mod verified;
 mod verify;
 
 use cp_common::program::Program;
@@ -34,7 +32,7 @@ pub static PROGRAM: Program = Program {
         query::DOC,
         follow::DOC,
         stats::DOC,
-        values::BLOB_DOC,
+        ledger::BLOB_DOC,
         ledger::TIP_DOC,
         verify::DOC,
         audit::DOC,
@@ -96,7 +94,7 @@ enum Verb {
     Query(query::Args),
     Follow(follow::Args),
     Stats(stats::Args),
-    Blob(values::Args),
+    Blob(ledger::BlobArgs),
     Tip(ledger::TipArgs),
     Verify(verify::Args),
     Audit(audit::Args),
@@ -119,7 +117,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Query(args) => query::run(&args, context),
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
-        Verb::Blob(args) => values::blob(&args, context),
+        Verb::Blob(args) => ledger::blob(&args, context),
         Verb::Tip(args) => ledger::tip(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),

@@ -18,7 +18,7 @@ use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::ledger::{LedgerOperand, Named as _};
+use crate::ledger::{self, LedgerOperand};
 
 /// The longest name of a ledger, in bytes.
 const LONGEST: usize = 255;
@@ -69,7 +69,7 @@ impl Reply for Begun {
 }
 
 pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
-    let path = args.ledger.writable_path(context)?;
+    let path = ledger::writable_path(args.ledger.file.as_deref(), context)?;
     if let Some(name) = args.name.as_deref().filter(|name| !is_key_name(name) || name.len() > LONGEST) {
         return Err(Error::usage(format!("`{name}` is not a valid ledger name"))
             .hint(format!("use at most {LONGEST} bytes, no spaces and no plus sign")));
@@ -129,7 +129,7 @@ impl Reply for Rotated {
 }
 
 pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
-    let path = args.ledger.writable_path(context)?;
+    let path = ledger::writable_path(args.ledger.file.as_deref(), context)?;
     let ledger = path.display().to_string();
     let preview = || {
         let segment = name_of(&path)?.display().to_string();
@@ -188,7 +188,7 @@ impl Reply for Repaired {
 }
 
 pub(crate) fn repair(args: &RepairArgs, context: &mut Context) -> Result<()> {
-    let path = resolved(&std::path::absolute(args.ledger.path(context)?)?);
+    let path = resolved(&std::path::absolute(ledger::path(args.ledger.file.as_deref(), context)?)?);
     cp_policy::check_writable(&context.home, &path)?;
     let what = if args.rollback { "rollback" } else { "tail" };
     confirm::write(&REPAIR_DOC, &(what, &path), &args.write, context, |context| match args.rollback {

@@ -1,7 +1,7 @@
 //! `cp-log prove`: the proof that a line is in a ledger, for those who do not have it. And `check-proof`, which needs
 //! the proof and the public key, not the ledger.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -18,7 +18,7 @@ use cp_ledger::proof::note::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::tree::{Node, Ranges, Tree, inclusion, leaf, parse_node, root_of_inclusion};
 use serde::Serialize;
 
-use crate::ledger::{LedgerOption, Named as _};
+use crate::ledger::{self, LedgerOption};
 use crate::reading::without_mark;
 
 /// The entry of this verb in `reference`.
@@ -65,7 +65,7 @@ impl Reply for Proved {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = args.ledger.path(context)?;
+    let ledger = ledger::path(args.ledger.file.as_deref(), context)?;
     let path = checkpoint_path(&ledger);
     let (note, checkpoint) = read_checkpoint(&path)?
         .ok_or_else(|| Error::not_found("no such checkpoint").in_file(&path).hint("make one with cp-log checkpoint"))?;
@@ -76,37 +76,29 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The first line of a proof.
 const PROOF: &str = "c2sp.org/tlog-proof@v1";
 
-/// The proof that a line is in the tree of a checkpoint (c2sp.org/tlog-proof).
+/// The proof that a line is in the tree of a checkpoint (c2sp.org/tlog-proof), after proving that the ledger has its root.
 fn line_proof(ledger: &Path, note: &Note, checkpoint: &Checkpoint, seq: u64) -> Result<String> {
     if seq >= checkpoint.size {
         let message = format!("line {seq} is not covered by the checkpoint of {} lines", checkpoint.size);
         return Err(Error::not_found(message).hint("sign a new one with cp-log checkpoint"));
     }
-    let hashes = hashes(ledger, checkpoint, inclusion(seq, checkpoint.size))?;
-    Ok(proof_text(seq, &hashes, &note.to_string()))
+    let (mut parts, mut tree) = (Ranges::new(inclusion(seq, checkpoint.size)), Tree::default());
+    each_line(&files_of(ledger)?, |line| {
+        let leaf = leaf(&line.hash().raw());
+        parts.push(leaf);
+        tree.push(leaf);
+        Ok(if tree.size() == checkpoint.size { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    if tree.size() != checkpoint.size || tree.root() != checkpoint.root {
+        return Err(Error::new(Code::Integrity, "the ledger is not the one that was signed").in_file(ledger));
+    }
+    Ok(proof_text(seq, &parts.hashes(), &note.to_string()))
 }
 
 /// The text of a proof that a line is in the tree of a signed checkpoint.
 fn proof_text(seq: u64, hashes: &[Node], signed: &str) -> String {
     let hashes: String = hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect();
     format!("{PROOF}\nindex {seq}\n{hashes}\n{signed}")
-}
-
-/// The hashes of ranges of a ledger's leaves, after proving that the ledger has the checkpoint's root.
-fn hashes(ledger: &Path, checkpoint: &Checkpoint, ranges: Vec<Range<u64>>) -> Result<Vec<Node>> {
-    let (mut parts, mut tree) = (Ranges::new(ranges), Tree::default());
-    if checkpoint.size > 0 {
-        each_line(&files_of(ledger)?, |line| {
-            let leaf = leaf(&line.hash().raw());
-            parts.push(leaf);
-            tree.push(leaf);
-            Ok(if tree.size() == checkpoint.size { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-    }
-    if tree.size() != checkpoint.size || tree.root() != checkpoint.root {
-        return Err(Error::new(Code::Integrity, "the ledger is not the one that was signed").in_file(ledger));
-    }
-    Ok(parts.hashes())
 }
 
 /// The entry of this verb in `reference`.

@@ -7,7 +7,7 @@ use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 
-use crate::reading::{Direction, Filters, Head, Merge, Origins, Place, Printer, Select, by_ledger, check_run, to_read};
+use crate::reading::{Direction, Filters, Head, Merge, Place, Printer, Select, beginnings, check_run, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -46,13 +46,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::<Place>::of("cp-log query", &request, &args.query)?;
     let select = Select::over(&args.filters, &args.files, context)?;
     let mut printer = Printer::new(args.query.limit);
-    let targets = to_read(&args.files, context)?;
-    if targets.len() > 1 {
-        Origins::of(&targets, context);
+    let groups = to_read(&args.files, context)?;
+    if groups.len() > 1 {
+        beginnings(&groups, context);
     }
     context.out.streaming()?;
     let direction = if args.reverse { Direction::Backward } else { Direction::Forward };
-    let mut merge = Merge::new(by_ledger(targets), &select, direction, pages.after(), context)?;
+    let mut merge = Merge::new(groups, &select, direction, pages.after(), context)?;
     let (mut before, mut last) = (None::<Head>, pages.after().cloned());
     while let Some(head) = merge.next(before.as_ref(), context)? {
         if let Some(view) = head.view()

@@ -24,7 +24,7 @@ fn schemas_are_those_of_the_types() {
     of::<crate::audit::Judged>("claim");
     of::<crate::bundle::Bundled>("bundled");
     of::<crate::append::Planned>("planned");
-    of::<crate::values::Found>("blob");
+    of::<crate::ledger::Found>("blob");
     of::<crate::lifecycle::Begun>("begun");
     of::<crate::stats::Stats>("stats");
     compare("checked", of_record(schema_for!(crate::prove::Checked)).as_value());
@@ -34,7 +34,7 @@ fn schemas_are_those_of_the_types() {
     of::<crate::lifecycle::Rotated>("rotated");
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::ledger::Tip>("tip");
-    of::<crate::verified::Verified>("verified");
+    of::<crate::verify::Verified>("verified");
 }
 
 #[test]

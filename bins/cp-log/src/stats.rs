@@ -1,17 +1,18 @@
 //! `cp-log stats`: how much happened, what it cost and how long it took; by event, agent, model and session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
-use cp_common::{Context, Result};
-use cp_ledger::usage::{UsageTotals, lenient};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use cp_common::{Context, Result, json};
+use cp_ledger::format::line::{inside, member};
+use cp_ledger::usage::UsageTotals;
+use serde::Serialize;
 
-use crate::reading::{Filters, Origins, Select, View, check_run, each_entry, to_read};
+use crate::reading::{Beginning, Direction, Filters, Reader, Select, Step, beginnings, check_run, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -80,52 +81,42 @@ struct Row {
     max_ms: Option<f64>,
 }
 
-/// The members of a line that are summed up.
-#[derive(Deserialize)]
-struct Line<'a> {
-    ts: Option<&'a str>,
-    event: Option<String>,
-    agent: Option<String>,
-    session: Option<String>,
-    #[serde(default, borrow)]
-    data: Data<'a>,
-}
-
-#[derive(Default, Deserialize)]
-struct Data<'a> {
-    #[serde(default, deserialize_with = "lenient")]
-    model: Option<String>,
-    #[serde(default, borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "lenient")]
-    duration_ms: Option<f64>,
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let select = Select::over(&args.filters, &args.files, context)?;
-    let targets = to_read(&args.files, context)?;
-    let mut sums = Sums::default();
-    let mut stats = Stats::default();
-    let mut origins = Origins::of(&targets, context);
-    let mut each = |view: &View<'_>| {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(view.written) else { return Ok(()) };
-        stats.entries += 1;
-        if line.ts.is_some_and(|ts| stats.from.as_deref().is_none_or(|from| ts < from)) {
-            stats.from = line.ts.map(str::to_owned);
+    let groups = to_read(&args.files, context)?;
+    let beginnings = beginnings(&groups, context);
+    let (mut sums, mut stats, mut failures) = (Sums::default(), Stats::default(), Vec::new());
+    // The line up to which a file was read that begins so: an entry that copies of a ledger have counts once.
+    let mut read = HashMap::<&Beginning, u64>::new();
+    for target in groups.iter().flat_map(|group| &group.files) {
+        let beginning = beginnings.get(&target.path);
+        let from = beginning.and_then(|beginning| read.get(beginning)).copied().unwrap_or_default();
+        let mut to = from;
+        let mut step = |step: Step<'_>| {
+            match step {
+                Step::Entry(view) if view.seq < from => stats.repeated += 1,
+                Step::Entry(view) => {
+                    to = view.seq.saturating_add(1);
+                    stats.count(view.ts);
+                    sums.add(view.body);
+                }
+                Step::Fault(error) => failures.push(error),
+                Step::Wait => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        let opened = Reader::open(target, Direction::Forward, None);
+        let outcome = opened.and_then(|mut reader| reader.each(&select, &mut step));
+        read.extend(beginning.map(|beginning| (beginning, to)));
+        match outcome {
+            Ok(_) => stats.files += 1,
+            Err(e) if e.is_fatal() => return Err(e),
+            Err(e) => failures.push(e),
         }
-        if line.ts.is_some_and(|ts| stats.until.as_deref().is_none_or(|until| ts > until)) {
-            stats.until = line.ts.map(str::to_owned);
-        }
-        sums.add(line);
-        Ok(())
-    };
-    let mut failures = Vec::new();
-    let read = each_entry(&targets, &mut origins, &select, &mut each, &mut failures)?;
+    }
     if stats.entries == 0 && failures.is_empty() {
         check_run(context)?;
     }
-    stats.repeated = origins.repeated;
-    stats.files = read;
     stats.total = sums.total.row(None);
     [stats.by_event, stats.by_agent, stats.by_model, stats.by_session] = sums.by.map(rows);
     if failures.is_empty() {
@@ -138,6 +129,18 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.out.item_succeeded();
     }
     Ok(())
+}
+
+impl Stats {
+    fn count(&mut self, ts: &str) {
+        self.entries += 1;
+        if self.from.as_deref().is_none_or(|from| ts < from) {
+            self.from = Some(ts.to_owned());
+        }
+        if self.until.as_deref().is_none_or(|until| ts > until) {
+            self.until = Some(ts.to_owned());
+        }
+    }
 }
 
 #[derive(Default)]
@@ -157,15 +160,18 @@ struct Sum {
 }
 
 impl Sums {
-    fn add(&mut self, line: Line<'_>) {
-        let Data { model, usage, duration_ms: took } = line.data;
-        let event = line.event.as_deref().unwrap_or_default();
+    /// Adds an entry, given as its members. A member of another type counts as one that is not there.
+    fn add(&mut self, body: &[u8]) {
+        let data = member(body, "data").and_then(inside).unwrap_or_default();
+        let text = |object, name| member(object, name).and_then(json::unquote);
+        let (event, model) = (text(body, "event"), text(data, "model"));
         // Messages and ends of runs repeat it.
-        let usage = usage.filter(|_| event == "llm.response");
-        let usage = usage.and_then(|usage| UsageTotals::parse(usage.get().as_bytes())).unwrap_or_default();
+        let usage = member(data, "usage").filter(|_| event.as_deref() == Some("llm.response"));
+        let usage = usage.and_then(UsageTotals::parse).unwrap_or_default();
+        let took = member(data, "duration_ms").and_then(|took| serde_json::from_slice(took).ok());
         self.total.add(&usage, took);
         let has_model = model.is_some();
-        for (at, name) in [line.event, line.agent, model, line.session].into_iter().enumerate() {
+        for (at, name) in [event, text(body, "agent"), model, text(body, "session")].into_iter().enumerate() {
             if at != 2 || has_model {
                 self.by[at].entry(name).or_default().add(&usage, took);
             }
@@ -298,9 +304,9 @@ mod tests {
 
     #[test]
     fn stats_ignores_members_of_another_type() {
-        let line = r#"{"ts":"t","data":{"model":7,"usage":"none","duration_ms":"long","x":1}}"#;
+        let line = br#","data":{"model":7,"usage":"none","duration_ms":"long","x":1}"#;
         let mut sums = Sums::default();
-        sums.add(serde_json::from_str(line).unwrap());
+        sums.add(line);
         assert_eq!((sums.total.count, sums.total.times.len(), sums.by[2].len()), (1, 0, 0));
     }
 }

@@ -1,22 +1,25 @@
-//! `cp-log verify`: prove ledgers, and name every line that is not what was written.
+//! `cp-log verify`: prove ledgers, and name every line that is not what was written, the properties that were proved, and
+//! those that were not.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply as _;
+use cp_common::wire::Reply;
 use cp_common::wire::record::Kind as Record;
-use cp_common::{Context, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::note::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::verifier::{self, Options, Report, State};
-use cp_ledger::proof::whole::{Findings, Whole};
+use cp_ledger::proof::whole::Whole;
 use cp_ledger::proof::{Fault, Kind, NotProved};
 use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
+use serde::Serialize;
 
-use crate::reading::{Group, Origins, Target, await_input, by_ledger, to_prove};
-use crate::verified::{Sum, UNSIGNED, Verified};
+use crate::reading::{Group, Target, await_input, beginnings, to_prove};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -48,98 +51,22 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// Requirements beyond the lines themselves.
-struct Requirements {
-    checkpoint: Option<PathBuf>,
-    keys: Vec<Verifier>,
-}
-
-impl Requirements {
-    /// The checkpoint that a ledger has to go on from.
-    fn checkpoint_of(&self, ledger: &Path) -> Result<Option<(Note, Checkpoint)>> {
-        let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(ledger));
-        let found = read_checkpoint(&file)?;
-        if found.is_none() && self.checkpoint.is_some() {
-            return Err(Error::not_found("no such checkpoint").in_file(&file));
-        }
-        Ok(found)
-    }
-
-    /// The fault of a ledger that none of the given keys has signed.
-    fn unsigned(&self, why: &str) -> Option<(Kind, String)> {
-        let names: Vec<&str> = self.keys.iter().map(Verifier::name).collect();
-        (!names.is_empty()).then(|| (Kind::Unsigned, format!("not signed by {}: {why}", names.join(" or "))))
-    }
-
-    /// Compares a ledger with its checkpoint: adds what the checkpoint proves, or why it proves nothing. Returns the
-    /// fault if they differ.
-    fn compare(
-        &self,
-        whole: &Whole,
-        signed: Option<&(Note, Checkpoint)>,
-        last: Option<u64>,
-        found: &mut Findings,
-    ) -> Option<(Kind, String)> {
-        let mut not_proved = |what, why| found.not_proved.push(NotProved { what, why });
-        let Some((note, checkpoint)) = signed else {
-            let fault = self.unsigned("there is no checkpoint");
-            if fault.is_none() {
-                not_proved("checkpoint", UNSIGNED.to_owned());
-            }
-            return fault;
-        };
-        let is_signed = |key: &&Verifier| note.is_signed_by(key) == Some(true);
-        let known: Vec<&Verifier> = self.keys.iter().chain(whole.signer()).collect();
-        if let Some(key) = known.iter().find(|key| note.is_signed_by(key) == Some(false)) {
-            return Some((Kind::Signature, format!("the signature of {} is wrong", key.name())));
-        }
-        if let Some(signer) = whole.signer().filter(|signer| !is_signed(signer)) {
-            return Some((Kind::Unsigned, format!("the checkpoint is not signed by {}", signer.name())));
-        }
-        if !self.keys.iter().any(|key| is_signed(&key))
-            && let Some(fault) = self.unsigned("the checkpoint is signed by others")
-        {
-            return Some(fault);
-        }
-        match known.into_iter().filter(is_signed).count() {
-            0 => not_proved("signature", "line 0 names no key, and --trust was not given".to_owned()),
-            count => drop(found.proved.insert("signature", count as u64)),
-        }
-        match whole.deviation(checkpoint, last) {
-            Ok(None) => {
-                found.proved.insert("checkpoint", checkpoint.size);
-                let lines = last.map_or(0, |last| last + 1);
-                // The entry that records a checkpoint always comes after the lines that it covers.
-                if lines > checkpoint.size + 1 {
-                    let why = format!("it covers {} of {lines} lines: sign a new one for the others", checkpoint.size);
-                    not_proved("checkpoint", why);
-                }
-                None
-            }
-            Ok(fault) => fault,
-            Err(why) => {
-                not_proved("checkpoint", why);
-                None
-            }
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.files.is_empty() {
         await_input()?;
     }
-    let targets = to_prove(&args.files, context)?;
-    let options = Options { json: !args.no_json, closed: args.closed };
-    let keys = args.keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
-    Origins::of(&targets, context);
-    let groups = by_ledger(targets);
-    let requirements = Requirements { checkpoint: args.checkpoint.clone(), keys };
+    let groups = to_prove(&args.files, context)?;
+    let required = Required {
+        options: Options { json: !args.no_json, closed: args.closed },
+        checkpoint: args.checkpoint.clone(),
+        keys: args.keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?,
+    };
+    beginnings(&groups, context);
     if let [group] = &groups[..]
         && let [only] = &group.files[..]
         && only.named
     {
-        let verified = Walk::of(group, &options, &requirements)?.file(only, context)?;
+        let verified = Walk::of(group, &required)?.file(only, context)?;
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, error),
@@ -149,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (mut sum, mut first_failure) = (Sum::default(), None);
     for group in &groups {
         let mut is_ledger = false;
-        match Walk::of(group, &options, &requirements) {
+        match Walk::of(group, &required) {
             Ok(mut walk) => {
                 for target in &group.files {
                     let outcome = walk.file(target, context);
@@ -207,11 +134,18 @@ fn report_outcome(
     Ok(is_read)
 }
 
+/// What a ledger has to be.
+struct Required {
+    options: Options,
+    checkpoint: Option<PathBuf>,
+    keys: Vec<Verifier>,
+}
+
 /// One ledger, file after file.
 struct Walk<'a> {
     group: &'a Group,
-    options: &'a Options,
-    requirements: &'a Requirements,
+    required: &'a Required,
+    /// The checkpoint that it has to go on from.
     signed: Option<(Note, Checkpoint)>,
     whole: Whole,
     /// The end of the previous file.
@@ -219,47 +153,46 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn of(group: &'a Group, options: &'a Options, requirements: &'a Requirements) -> Result<Self> {
+    fn of(group: &'a Group, required: &'a Required) -> Result<Self> {
+        let file = required.checkpoint.clone().unwrap_or_else(|| checkpoint_path(&group.ledger));
         // A stream has no path, so no file lies beside it.
-        let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
-        let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
-        let whole = Whole::new(&group.ledger, wanted);
-        Ok(Self { group, options, requirements, signed, whole, before: None })
+        let signed = if is_stdin(&group.ledger) { None } else { read_checkpoint(&file)? };
+        if signed.is_none() && required.checkpoint.is_some() && !is_stdin(&group.ledger) {
+            return Err(Error::not_found("no such checkpoint").in_file(&file));
+        }
+        let whole = Whole::new(&group.ledger, signed.as_ref().map(|(_, checkpoint)| checkpoint.size));
+        Ok(Self { group, required, signed, whole, before: None })
     }
 
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
         let path = &target.path;
         let can_be_read_twice = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
         let mut report = self.lines(path, context)?;
-        let mut found = Findings::default();
         if !can_be_read_twice {
-            if self.requirements.checkpoint.is_some() || !self.requirements.keys.is_empty() {
+            if self.required.checkpoint.is_some() || !self.required.keys.is_empty() {
                 return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
                     .hint("name the file instead of -"));
             }
-            let why = "what comes through a pipe can be read only once: name the file".to_owned();
-            found.not_proved.push(NotProved { what: "beside", why });
+            report.not_proved("beside", "what comes through a pipe can be read only once: name the file");
         } else if report.lines == 0 || report.unchained < report.lines {
-            found = self.whole.file(path, &report)?;
+            report = self.whole.file(path, report)?;
             if self.group.files.last().is_some_and(|last| last.path == *path) {
-                self.end(&mut found, &report);
+                self.end(&mut report);
             }
         }
-        found.faults.drain(..).for_each(|fault| report.add(fault));
         report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
-        let mut not_proved = |what, why: &str| found.not_proved.push(NotProved { what, why: why.to_owned() });
         if report.in_flight {
-            not_proved("lines", "the last one is being written, or is torn");
+            report.not_proved("lines", "the last one is being written, or is torn");
         }
         if report.fault_count == 0 && report.lines > 0 {
-            found.proved.insert("lines", report.intact);
-            if self.options.json {
-                found.proved.insert("json", report.intact);
+            report.proved.insert("lines", report.intact);
+            if self.required.options.json {
+                report.proved.insert("json", report.intact);
             } else {
-                not_proved("json", "--no-json was given");
+                report.not_proved("json", "--no-json was given");
             }
         }
-        Ok(Verified::new(&target.shown(), report, found))
+        Ok(Verified::new(&target.shown(), report))
     }
 
     /// Proves the lines of the next file.
@@ -268,22 +201,225 @@ impl<'a> Walk<'a> {
         let mut progress = |done: u64, size: u64| {
             shown.report(|| format!("{}: {}%", path.display(), done.saturating_mul(100) / size.max(1)));
         };
+        let Options { json, closed } = self.required.options;
         // A closed segment does not grow.
-        let options = Options { closed: self.options.closed || segments::is_closed(path), ..*self.options };
+        let options = Options { json, closed: closed || segments::is_closed(path) };
         let report = verifier::verify(path, self.before.take(), &options, &mut progress)?;
         self.before = Some(report.end);
         Ok(report)
     }
 
     /// Adds the faults of the ledger as a whole to the report of its last file.
-    fn end(&mut self, found: &mut Findings, report: &Report) {
-        found.faults.extend(self.whole.end(report).faults);
-        let last = report.last.map(|(seq, _)| seq);
+    fn end(&self, report: &mut Report) {
+        self.whole.end(report);
         // A file without an intact line has faults already; an emptied file has none.
         if (report.intact > 0 || report.lines == 0)
-            && let Some((kind, message)) = self.requirements.compare(&self.whole, self.signed.as_ref(), last, found)
+            && let Some((kind, message)) = self.compare(report)
         {
-            found.faults.push(Fault { line: report.lines, offset: report.bytes, seq: last, kind, message });
+            report.add_at_end(kind, message);
         }
+    }
+
+    /// The fault of a ledger that none of the given keys has signed.
+    fn unsigned(&self, why: &str) -> Option<(Kind, String)> {
+        let names: Vec<&str> = self.required.keys.iter().map(Verifier::name).collect();
+        (!names.is_empty()).then(|| (Kind::Unsigned, format!("not signed by {}: {why}", names.join(" or "))))
+    }
+
+    /// Compares the ledger with its checkpoint: adds what the checkpoint proves, or why it proves nothing. Returns the
+    /// fault if they differ.
+    fn compare(&self, report: &mut Report) -> Option<(Kind, String)> {
+        let Some((note, checkpoint)) = &self.signed else {
+            let fault = self.unsigned("there is no checkpoint");
+            if fault.is_none() {
+                report.not_proved("checkpoint", UNSIGNED);
+            }
+            return fault;
+        };
+        let (keys, signer) = (&self.required.keys, self.whole.signer());
+        let is_signed = |key: &&Verifier| note.is_signed_by(key) == Some(true);
+        let known: Vec<&Verifier> = keys.iter().chain(signer).collect();
+        if let Some(key) = known.iter().find(|key| note.is_signed_by(key) == Some(false)) {
+            return Some((Kind::Signature, format!("the signature of {} is wrong", key.name())));
+        }
+        if let Some(signer) = signer.filter(|signer| !is_signed(signer)) {
+            return Some((Kind::Unsigned, format!("the checkpoint is not signed by {}", signer.name())));
+        }
+        if !keys.iter().any(|key| is_signed(&key))
+            && let Some(fault) = self.unsigned("the checkpoint is signed by others")
+        {
+            return Some(fault);
+        }
+        match known.into_iter().filter(is_signed).count() {
+            0 => report.not_proved("signature", "line 0 names no key, and --trust was not given"),
+            count => drop(report.proved.insert("signature", count as u64)),
+        }
+        let last = report.last.map(|(seq, _)| seq);
+        match self.whole.deviation(checkpoint, last) {
+            Ok(None) => {
+                report.proved.insert("checkpoint", checkpoint.size);
+                let lines = last.map_or(0, |last| last + 1);
+                // The entry that records a checkpoint always comes after the lines that it covers.
+                if lines > checkpoint.size + 1 {
+                    let why = format!("it covers {} of {lines} lines: sign a new one for the others", checkpoint.size);
+                    report.not_proved("checkpoint", why);
+                }
+                None
+            }
+            Ok(fault) => fault,
+            Err(why) => {
+                report.not_proved("checkpoint", why);
+                None
+            }
+        }
+    }
+}
+
+/// The report on one file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Verified {
+    /// The file.
+    file: String,
+    /// True if nothing is wrong.
+    intact: bool,
+    /// How many lines there are.
+    lines: u64,
+    /// How many bytes there are.
+    bytes: u64,
+    /// The number of the first line.
+    first_seq: Option<u64>,
+    /// The number of the last line.
+    last_seq: Option<u64>,
+    /// The hash of the last line, which stands for all lines before it.
+    hash: Option<String>,
+    /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
+    tail: &'static str,
+    /// How many faults there are.
+    fault_count: u64,
+    /// The first hundred of them.
+    faults: Vec<Fault>,
+    /// The properties that were proved, and how many of each; see cp-ledger(5).
+    proved: BTreeMap<&'static str, u64>,
+    /// The properties that could not be proved, and why.
+    not_proved: Vec<NotProved>,
+    /// True if all lines are JSON that claims no place in a chain.
+    #[serde(skip)]
+    is_unchained: bool,
+}
+
+impl Verified {
+    /// Combines the report on the lines of a file with the properties that were proved and those that were not.
+    fn new(path: &Path, report: Report) -> Self {
+        Self {
+            file: path.display().to_string(),
+            intact: report.fault_count == 0,
+            lines: report.lines,
+            bytes: report.bytes,
+            first_seq: report.first,
+            last_seq: report.last.map(|(seq, _)| seq),
+            hash: report.last.map(|(_, hash)| hash.to_string()),
+            tail: if report.in_flight { "in_flight" } else { "complete" },
+            fault_count: report.fault_count,
+            faults: report.faults,
+            proved: report.proved,
+            not_proved: report.not_proved,
+            is_unchained: report.lines > 0 && report.unchained == report.lines,
+        }
+    }
+
+    /// True if nothing in it is a line of a ledger.
+    fn is_foreign(&self) -> bool {
+        self.lines > 0 && self.first_seq.is_none() && self.proved.is_empty() && self.is_unchained
+    }
+
+    /// The error that stands for the faults, with the message of the first.
+    fn error(&self) -> Option<Error> {
+        let first = self.faults.first()?;
+        if self.is_unchained {
+            let message =
+                format!("not a ledger: its {} lines are JSON without hashes, so nothing proves them", self.lines);
+            return Some(Error::validation(message).in_file(Path::new(&self.file)).with("lines", self.lines));
+        }
+        let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
+        let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
+        let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
+        let members = serde_json::to_value(self).unwrap_or_default();
+        let members = members.as_object().into_iter().flatten();
+        let error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
+        let error = members.fold(error, |error, (name, value)| error.with(name, value.clone()));
+        Some(
+            error
+                .with("line", first.line)
+                .with("offset", first.offset)
+                .with("kind", serde_json::to_value(first.kind).unwrap_or_default())
+                .with("seq", first.seq)
+                .hint("look at the line with sed -n LINEp; cp-ledger(5) explains each kind"),
+        )
+    }
+}
+
+impl Reply for Verified {
+    /// A line for each fault, or one that says that there is none.
+    fn text(&self) -> String {
+        if self.faults.is_empty() {
+            let mut sum = Sum { ledgers: 1, ..Sum::default() };
+            sum.add(self);
+            return sum.text();
+        }
+        let line = |fault: &Fault| {
+            let kind = serde_json::to_value(fault.kind).unwrap_or_default();
+            let kind = kind.as_str().unwrap_or_default();
+            let seq = fault.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
+            format!("{}:{}: {kind} at byte {}{seq}: {}", self.file, fault.line, fault.offset, fault.message)
+        };
+        self.faults.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The reason why the number of lines is not proved where nothing was signed.
+const UNSIGNED: &str = "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one";
+
+/// A count, and what is counted.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What is well, in one line for a person.
+#[derive(Default)]
+struct Sum {
+    /// The ledgers that were looked at.
+    ledgers: u64,
+    lines: u64,
+    faults: u64,
+    unsigned: u64,
+    /// What else could not be proved.
+    open: Vec<String>,
+}
+
+impl Sum {
+    /// Adds a file.
+    fn add(&mut self, one: &Verified) {
+        self.lines += one.lines;
+        self.faults += one.fault_count;
+        for open in &one.not_proved {
+            if open.why == UNSIGNED {
+                self.unsigned += 1;
+            } else {
+                self.open.push(format!("{}: not proved: {}: {}", one.file, open.what, open.why));
+            }
+        }
+    }
+
+    /// One line, and one for each property that could not be proved.
+    fn text(&self) -> String {
+        let (ledgers, lines) = (counted(self.ledgers, "ledger"), counted(self.lines, "line"));
+        let result = if self.faults == 0 { "intact".to_owned() } else { counted(self.faults, "fault") };
+        let mut sum = format!("{ledgers}, {lines}: {result}.");
+        if self.unsigned > 0 {
+            let some = if self.unsigned == self.ledgers { "Not".to_owned() } else { format!("{} not", self.unsigned) };
+            let _ = write!(sum, " {some} signed, so removed last lines would not be noticed: cp-log checkpoint.");
+        }
+        [&[sum], &self.open[..]].concat().join("\n")
     }
 }

@@ -25,7 +25,8 @@ pub mod read {
     pub mod source;
     pub mod tail;
 
-    pub use self::forward::{End, Lines, Raw, lines, open, read_at};
+    pub use self::forward::{End, Lines, Raw, read_at};
+    pub use self::source::{lines, open};
     pub use self::tail::{Backward, backward, newest};
 }
 pub mod usage;

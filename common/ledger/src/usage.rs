@@ -1,7 +1,7 @@
 //! The tokens and the cost of requests to models, as entries report them in `usage`, summed up.
 
-use serde::de::{Deserializer, IgnoredAny};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// Tokens and cost, summed over entries. Sums of tokens saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -18,9 +18,14 @@ pub struct UsageTotals {
 impl UsageTotals {
     /// Parses the `usage` member of an entry's data. A member that is missing or has another type counts as zero.
     pub fn parse(usage: &[u8]) -> Option<Self> {
-        let Members { input, output, read, written, cost_usd } = serde_json::from_slice(usage).ok()?;
-        let input = [input, read, written].into_iter().flatten().fold(0, u64::saturating_add);
-        Some(Self { input_tokens: input, output_tokens: output.unwrap_or_default(), cost_usd })
+        let usage: Map<String, Value> = serde_json::from_slice(usage).ok()?;
+        let tokens = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let input = ["input_tokens", "cache_read_tokens", "cache_write_tokens"].map(tokens);
+        Some(Self {
+            input_tokens: input.into_iter().fold(0, u64::saturating_add),
+            output_tokens: tokens("output_tokens"),
+            cost_usd: usage.get("cost_usd").and_then(Value::as_f64),
+        })
     }
 
     /// Adds other totals to these.
@@ -30,34 +35,6 @@ impl UsageTotals {
         self.cost_usd =
             self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other).or(self.cost_usd).or(other.cost_usd);
     }
-}
-
-#[derive(Deserialize)]
-struct Members {
-    #[serde(default, rename = "input_tokens", deserialize_with = "lenient")]
-    input: Option<u64>,
-    #[serde(default, rename = "output_tokens", deserialize_with = "lenient")]
-    output: Option<u64>,
-    #[serde(default, rename = "cache_read_tokens", deserialize_with = "lenient")]
-    read: Option<u64>,
-    #[serde(default, rename = "cache_write_tokens", deserialize_with = "lenient")]
-    written: Option<u64>,
-    #[serde(default, deserialize_with = "lenient")]
-    cost_usd: Option<f64>,
-}
-
-/// Deserializes a member that another program may use for something else; such a value is `None`.
-pub fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Value<T> {
-        Expected(T),
-        Other(IgnoredAny),
-    }
-    Ok(match Value::deserialize(deserializer)? {
-        Value::Expected(value) => Some(value),
-        Value::Other(_) => None,
-    })
 }
 
 #[cfg(test)]

@@ -13,15 +13,14 @@ use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::blob;
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::proof::verifier::{Options, verify};
-use cp_ledger::read::End;
 use cp_ledger::read::segments::ledger_of;
-use cp_ledger::read::source::lines_of;
+use cp_ledger::read::{End, lines};
 use serde::Serialize;
 
 use self::entry::Entry;
 use self::fold::Fold;
 use crate::reading::ledgers;
-use crate::verified::counted;
+use crate::verify::counted;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Judges the entries of a file of the last ledger. Damaged lines are reported with the chain; the claims of the entries
 /// after them are still checked.
 fn entries(file: &Path, fold: &mut Fold, claims: &mut Claims<'_>) -> Result<()> {
-    let (mut lines, ledger) = (lines_of(file)?, ledger_of(file));
+    let (mut lines, ledger) = (lines(file)?, ledger_of(file));
     while let Some(raw) = lines.next()?.filter(|raw| raw.end != End::File) {
         if raw.number % 256 == 0 {
             signals::check()?;

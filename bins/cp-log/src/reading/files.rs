@@ -1,4 +1,4 @@
-//! The files to read: operands, directories, the segments of a rotated ledger, and the defaults.
+//! The files to read: operands, directories, runs, the segments of a rotated ledger, and the defaults.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::home::TIERS;
 use cp_common::stream::unread;
 use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::append::register::missing;
 use cp_ledger::home::session_directory;
 use cp_ledger::proof::note::checkpoint_path;
+use cp_ledger::read::lines;
 use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::sessions::Session;
 use rustix::fs::FileType;
 
 use super::reader::is_ledger_or_empty;
-use super::runs::{ledger_of_run, run_ledger};
 use super::unpacked::Unpacked;
 
 /// A file to read.
@@ -29,8 +30,6 @@ pub(crate) struct Target {
     pub(crate) path: PathBuf,
     /// True if it was named itself, not found in a directory.
     pub(crate) named: bool,
-    /// The index of the operand that it came from.
-    operand: usize,
     /// The bundle that it was unpacked from.
     bundle: Option<Arc<Unpacked>>,
 }
@@ -52,17 +51,12 @@ pub(crate) struct Group {
 impl Target {
     /// A file that was named.
     pub(crate) fn named(path: &Path) -> Self {
-        Self { path: path.to_owned(), named: true, operand: 0, bundle: None }
+        Self { path: path.to_owned(), named: true, bundle: None }
     }
 
     /// True if the file has to be one of a ledger: it was named, is in a bundle, or was signed.
     pub(crate) fn must_be_ledger(&self) -> bool {
         self.named || self.bundle.is_some() || checkpoint_path(&ledger_of(&self.path)).exists()
-    }
-
-    /// The ledger that the file belongs to. A segment that was named itself is read as one.
-    pub(crate) fn rank(&self) -> Rank {
-        Rank { operand: self.operand, ledger: self.name() }
     }
 
     /// The name of its ledger.
@@ -103,32 +97,10 @@ fn name_in(bundle: Option<&Unpacked>, file: &Path) -> PathBuf {
     bundle.map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
 }
 
-/// The files of each ledger, each file once.
-pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<Group> {
-    let (mut groups, mut places) = (Vec::<Group>::new(), HashMap::new());
-    for target in targets {
-        let ledger = ledger_of(&target.path);
-        let place = *places.entry(ledger.clone()).or_insert_with(|| {
-            groups.push(Group { rank: target.rank(), ledger, files: Vec::new() });
-            groups.len() - 1
-        });
-        let files = &mut groups[place].files;
-        if !files.iter().any(|file| file.path == target.path) {
-            files.push(target);
-        }
-    }
-    for group in &mut groups {
-        // Digits sort before letters, so the file that goes on comes last.
-        group.files.sort_by(|a, b| a.path.cmp(&b.path));
-    }
-    groups.sort_by(|a, b| a.rank.cmp(&b.rank));
-    groups
-}
-
 /// The ledgers to prove, without files of other programs. A file that was named must be one.
 pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
-    for group in by_ledger(to_prove(operands, context)?) {
+    for group in to_prove(operands, context)? {
         let are_ledgers: Vec<bool> = group.files.iter().map(is_ledger).collect::<Result<_>>()?;
         groups.extend(are_ledgers.contains(&true).then_some(group));
     }
@@ -138,14 +110,14 @@ pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Gro
 /// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what
 /// belongs to a ledger that is not there, because the whole ledger was removed. Without operands `--run` names the
 /// ledger of a run.
-pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
+pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
     let of_run = match &context.options.run {
         Some(run) if operands.is_empty() && context.options.ledger.is_none() => Some(ledger_of_run(run, context)?),
         _ => None,
     };
     let subjects: Vec<PathBuf> = operands.iter().map(|operand| subject(operand, context)).collect::<Result<_>>()?;
     let operands = of_run.as_ref().map_or(&subjects[..], slice::from_ref);
-    let Operands { targets, lost, .. } = found(operands, context)?;
+    let Operands { groups, lost, .. } = found(operands, context)?;
     if let Some((part, ledger)) = lost {
         let message = format!("{} is there, and its ledger {} is not", part.display(), ledger.display());
         return Err(gone(message, "put the ledger back, or move this file away if you removed the ledger"));
@@ -159,17 +131,15 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
             return Err(gone(message, &format!("put the ledger back, or, if you removed it, record that: {removed}")));
         }
     }
-    let is_alone = |part: &&Target| {
-        let ledger = ledger_of(&part.path);
-        part.named && ledger != part.path && !targets.iter().any(|target| target.path == ledger)
-    };
-    if let Some(part) = targets.iter().find(is_alone) {
+    let has_tip = |group: &&Group| group.files.iter().any(|file| file.path == group.ledger);
+    let parts = groups.iter().filter(|group| !has_tip(group)).flat_map(|group| &group.files);
+    if let Some(part) = parts.into_iter().find(|part| part.named) {
         let hint =
             format!("name {}; cp-log verify - reads the lines of a segment alone", ledger_of(&part.path).display());
         return Err(Error::usage("a closed segment is proved with its ledger").in_file(&part.path).hint(hint));
     }
-    if !targets.is_empty() {
-        return Ok(targets);
+    if !groups.is_empty() {
+        return Ok(groups);
     }
     let places: Vec<String> = operands.iter().map(|path| path.display().to_string()).collect();
     let place = if places.is_empty() { context.home.root().display().to_string() } else { places.join(", ") };
@@ -179,6 +149,66 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
 /// The error about a ledger that was removed as a whole.
 fn gone(message: String, hint: &str) -> Error {
     Error::new(Code::Integrity, message).with("kind", "rollback").hint(hint)
+}
+
+/// The lines in which the start of a run is looked for.
+const FIRST: usize = 8;
+
+/// Finds the ledger of a run by its id or its name; none if no run has it.
+fn run_ledger(run: &str, context: &Context) -> Result<Option<PathBuf>> {
+    if run.is_empty() || run.contains('/') {
+        return Ok(None);
+    }
+    let directories = TIERS.iter().map(|tier| context.home.runs(tier));
+    let by_id = directories.clone().map(|runs| runs.join(format!("{run}.jsonl"))).find(|path| path.is_file());
+    if by_id.is_some() {
+        return Ok(by_id);
+    }
+    let mut found = Vec::new();
+    for entry in directories.filter_map(|runs| std::fs::read_dir(runs).ok()).flatten() {
+        let path = entry.map_err(|e| Error::io("cannot list the runs", e))?.path();
+        let is_ledger = path.extension().is_some_and(|extension| extension == "jsonl");
+        if is_ledger && run_name(&path)?.as_deref() == Some(run) {
+            found.push(path);
+        }
+    }
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        count => Err(Error::usage(format!("{count} runs have the name `{run}`")).hint("give the id of one of them")),
+    }
+}
+
+/// The ledger of a run that is given by its id, its name or the path of its ledger.
+pub(crate) fn ledger_of_run(run: &str, context: &Context) -> Result<PathBuf> {
+    if run.contains('/') {
+        return Ok(PathBuf::from(run));
+    }
+    let missing = || Error::not_found(format!("no run `{run}`")).hint("cp-toolloop runs lists them");
+    run_ledger(run, context)?.ok_or_else(missing)
+}
+
+/// Fails if no entry was found because `--run` names no run.
+pub(crate) fn check_run(context: &Context) -> Result<()> {
+    context.options.run.as_deref().map_or(Ok(()), |run| ledger_of_run(run, context).map(drop))
+}
+
+/// The id of a run that is given by its id or its name.
+pub(crate) fn run_id(run: &str, context: &Context) -> Result<String> {
+    let ledger = run_ledger(run, context)?;
+    let id = ledger.as_deref().and_then(Path::file_stem).map(|id| id.to_string_lossy().into_owned());
+    Ok(id.unwrap_or_else(|| run.to_owned()))
+}
+
+/// The name that the start of a run has.
+fn run_name(ledger: &Path) -> Result<Option<String>> {
+    let mut lines = lines(ledger)?;
+    for _ in 0..FIRST {
+        let Some(raw) = lines.next()? else { break };
+        if let Some(line) = raw.stored().filter(|line| line.is_event("run_start")) {
+            return Ok(line.data_member("name").and_then(json::unquote));
+        }
+    }
+    Ok(None)
 }
 
 /// The path that an operand stands for: a run by its id or name, a session by its id.
@@ -199,8 +229,8 @@ fn subject(operand: &Path, context: &Context) -> Result<PathBuf> {
 
 /// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
-pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
-    Ok(found(operands, context)?.targets)
+pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
+    Ok(found(operands, context)?.groups)
 }
 
 fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {
@@ -228,6 +258,11 @@ fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {
         found.add(operand)?;
         found.operand += 1;
     }
+    for group in &mut found.groups {
+        // Digits sort before letters, so the file that goes on comes last.
+        group.files.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    found.groups.sort_by(|a, b| a.rank.cmp(&b.rank));
     Ok(found)
 }
 
@@ -269,7 +304,9 @@ pub(crate) fn refuse_waiting_input() -> Result<()> {
 
 #[derive(Default)]
 struct Operands {
-    targets: Vec<Target>,
+    groups: Vec<Group>,
+    /// The index of the group of each ledger.
+    places: HashMap<PathBuf, usize>,
     operand: usize,
     /// The bundle whose directory is listed.
     bundle: Option<Arc<Unpacked>>,
@@ -278,8 +315,19 @@ struct Operands {
 }
 
 impl Operands {
+    /// Adds a file to those of its ledger, once.
     fn push(&mut self, path: PathBuf, named: bool) {
-        self.targets.push(Target { path, named, operand: self.operand, bundle: self.bundle.clone() });
+        let target = Target { path, named, bundle: self.bundle.clone() };
+        let ledger = ledger_of(&target.path);
+        let place = *self.places.entry(ledger.clone()).or_insert_with(|| {
+            let rank = Rank { operand: self.operand, ledger: target.name() };
+            self.groups.push(Group { rank, ledger, files: Vec::new() });
+            self.groups.len() - 1
+        });
+        let files = &mut self.groups[place].files;
+        if !files.iter().any(|file| file.path == target.path) {
+            files.push(target);
+        }
     }
 
     fn add(&mut self, path: &Path) -> Result<()> {
@@ -351,12 +399,7 @@ mod tests {
 
     #[test]
     fn non_utf8_path_is_marked_readable_and_exact() {
-        let target = |path: &[u8]| Target {
-            path: OsString::from_vec(path.to_vec()).into(),
-            named: true,
-            operand: 0,
-            bundle: None,
-        };
+        let target = |path: &[u8]| Target { path: OsString::from_vec(path.to_vec()).into(), named: true, bundle: None };
         assert_eq!(target(b"a.jsonl").mark(), br#","ledger":"a.jsonl"}"#);
         let mark = String::from_utf8(target(b"a\xff.jsonl").mark()).unwrap();
         assert_eq!(
@@ -364,13 +407,13 @@ mod tests {
             format!(",\"ledger\":\"a\u{fffd}.jsonl\",\"ledger_bytes\":\"{}\"}}", BASE64.encode(b"a\xff.jsonl"))
         );
         let segment = target(b"d/a.00000000000000000000.jsonl");
-        assert_eq!(segment.rank().ledger, Path::new("d/a.jsonl"));
+        assert_eq!(segment.name(), Path::new("d/a.jsonl"));
     }
 
     #[test]
     fn without_mark_restores_any_entry() {
         let line = br#"{"seq":1,"data":{"ledger":"x"},"hash":"h"}"#;
-        let target = Target { path: PathBuf::from("q\",\"ledger\":\"z"), named: true, operand: 0, bundle: None };
+        let target = Target { path: PathBuf::from("q\",\"ledger\":\"z"), named: true, bundle: None };
         let marked = [&line[..line.len() - 1], &target.mark()].concat();
         assert_eq!(without_mark(&marked), line);
     }

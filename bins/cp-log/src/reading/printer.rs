@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use cp_common::output::{Format, printable};
 use cp_common::{Context, Result, json};
 
-use crate::reading::{Target, View, summary};
+use crate::events::{line_of, shortened};
+use crate::reading::{Target, View};
 
 /// Prints lines up to a limit.
 pub(crate) struct Printer {
@@ -107,10 +108,10 @@ fn text_of(line: &View<'_>) -> String {
     };
     let mut text_of_line = format!("{} {:>6} {}", line.ts, line.seq, text("event").unwrap_or_else(|| "-".to_owned()));
     let data = line.member("data").and_then(|data| serde_json::from_slice(data).ok());
-    let summary = data.and_then(|data| summary::of(&text("event").unwrap_or_default(), &data));
+    let summary = data.and_then(|data| line_of(&text("event").unwrap_or_default(), &data));
     let agent = text("agent").filter(|agent| agent != "default");
     let role = text("role").map(|role| role + ":");
-    let [content, message] = ["content", "message"].map(|name| text(name).map(|text| summary::shortened(&text)));
+    let [content, message] = ["content", "message"].map(|name| text(name).map(|text| shortened(&text)));
     for part in [agent, summary, role, content, message].into_iter().flatten() {
         text_of_line.push(' ');
         text_of_line.push_str(&part);

@@ -20,7 +20,8 @@ pub(crate) struct View<'a> {
     pub(crate) seq: u64,
     /// When it was written.
     pub(crate) ts: &'a str,
-    body: &'a [u8],
+    /// Its members between `ts` and `prev`.
+    pub(crate) body: &'a [u8],
 }
 
 impl<'a> View<'a> {

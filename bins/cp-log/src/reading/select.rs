@@ -8,8 +8,8 @@ use memchr::memmem::Finder;
 use regex_bites::bytes::Regex;
 use serde::Serialize;
 
+use crate::reading::files::run_id;
 use crate::reading::reader::View;
-use crate::reading::runs::run_id;
 
 /// Filters on the lines of a ledger
 #[derive(Clone, Debug, Default, Serialize, clap::Args)]

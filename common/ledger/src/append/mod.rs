@@ -94,9 +94,7 @@ impl Ledger {
     /// Writes the first line of a new ledger. An existing file must be a ledger.
     fn initialized(mut ledger: Self) -> Result<Self> {
         if ledger.size()? == 0 {
-            let ready = ledger.ready();
-            ledger.unlock();
-            ready?;
+            ledger.prepared(|_, _| Ok(()))?;
         } else {
             ledger.refuse_other_format()?;
         }
@@ -111,12 +109,10 @@ impl Ledger {
             None => random_origin()?,
         };
         ledger.birth = Birth { origin: Some(origin.clone()), ..birth.clone() };
-        let created = ledger.lock().and_then(|(inode, size)| match size {
+        ledger.locked(|ledger, (inode, size)| match size {
             0 => ledger.begin(Known { inode, size: 0, next: 0, hash: Hash::of(b"") }, 0).map(|_| Some(origin)),
             _ => Ok(None),
-        });
-        ledger.unlock();
-        created
+        })
     }
 
     /// The file, which may be empty or foreign.
@@ -180,15 +176,13 @@ impl Ledger {
         &mut self,
         sign: impl FnOnce() -> Result<(Entry, Note, T)>,
     ) -> Result<(Note, Receipt, T)> {
-        let done = self.ready().and_then(|known| {
+        self.prepared(|ledger, known| {
             let (entry, note, other) = sign()?;
-            let known = self.write_own(known, known.size, &[entry])?;
-            self.sync_now()?;
-            write_whole(&checkpoint_path(&self.named), note.to_string().as_bytes())?;
-            Ok((note, self.receipt(known.next - 1, &known.hash), other))
-        });
-        self.unlock();
-        done
+            let known = ledger.write_own(known, known.size, &[entry])?;
+            ledger.sync_now()?;
+            write_whole(&checkpoint_path(&ledger.named), note.to_string().as_bytes())?;
+            Ok((note, ledger.receipt(known.next - 1, &known.hash), other))
+        })
     }
 
     /// The proof of a line that this ledger wrote.
@@ -232,11 +226,10 @@ impl Ledger {
     /// it as [`Sync`] requires.
     fn write(&mut self, stage: impl FnOnce(&mut Self, u64) -> Result<()>) -> Result<Vec<(u64, Hash)>> {
         self.durable.certain(&self.path)?;
-        let written = self.ready().and_then(|known| {
-            stage(self, known.next)?;
-            self.write_staged(known)
+        let written = self.prepared(|ledger, known| {
+            stage(ledger, known.next)?;
+            ledger.write_staged(known)
         });
-        self.unlock();
         self.discard();
         let committed = written?;
         if !committed.is_empty() {
@@ -293,15 +286,13 @@ impl Ledger {
     /// Closes the file as a segment and goes on in a new one. Returns the segment's file.
     pub fn rotate(&mut self) -> Result<PathBuf> {
         self.discard();
-        let done = self.ready().and_then(|known| {
-            name_of(&self.path)?;
-            let sealed = self.write_own(known, known.size, &[segment::seal(&self.path)?])?;
-            self.sync_now()?;
-            self.known = None;
-            segment::finish(self.file.file(), &self.path, &self.tail(sealed.size)?)
-        });
-        self.unlock();
-        done
+        self.prepared(|ledger, known| {
+            name_of(&ledger.path)?;
+            let sealed = ledger.write_own(known, known.size, &[segment::seal(&ledger.path)?])?;
+            ledger.sync_now()?;
+            ledger.known = None;
+            segment::finish(ledger.file.file(), &ledger.path, &ledger.tail(sealed.size)?)
+        })
     }
 
     /// Waits until the disk has the file, however the ledger was opened: what follows depends on it.
@@ -327,14 +318,12 @@ impl Ledger {
 
     /// Moves everything after the last intact line aside, and records that. Returns the receipt of the entry.
     pub fn repair_tail(&mut self) -> Result<Receipt> {
-        let (inode, size) = self.lock()?;
-        let done = tail::intact_end(self.file.file(), &self.path, size).and_then(|good| {
-            let (end, (seq, hash)) = good.ok_or_else(|| not_a_ledger(&self.path))?;
-            let known = self.begin(Known { inode, size: end, next: seq + 1, hash }, size)?;
-            Ok(self.receipt(known.next - 1, &known.hash))
-        });
-        self.unlock();
-        done
+        self.locked(|ledger, (inode, size)| {
+            let good = tail::intact_end(ledger.file.file(), &ledger.path, size)?;
+            let (end, (seq, hash)) = good.ok_or_else(|| not_a_ledger(&ledger.path))?;
+            let known = ledger.begin(Known { inode, size: end, next: seq + 1, hash }, size)?;
+            Ok(ledger.receipt(known.next - 1, &known.hash))
+        })
     }
 
     /// How many lines the checkpoint covers, and how many there are, if those are fewer.
@@ -346,9 +335,7 @@ impl Ledger {
     /// Accepts that there are fewer lines than the checkpoint says: records that, and then moves the checkpoint aside.
     /// `None` if there are not fewer. After a crash in between nothing is appended until this is called again.
     pub fn accept_rollback(&mut self) -> Result<Option<Receipt>> {
-        let done = self.lock().and_then(|locked| self.roll_back(locked));
-        self.unlock();
-        done
+        self.locked(Self::roll_back)
     }
 
     fn roll_back(&mut self, (inode, size): (u64, u64)) -> Result<Option<Receipt>> {

@@ -19,7 +19,7 @@ use crate::read::tail::{Asks, Last, Tail, for_blocks, hash_of};
 
 impl Ledger {
     /// Takes the lock on the file that has the name now. Returns its inode and size.
-    pub(super) fn lock(&mut self) -> Result<(u64, u64)> {
+    fn lock(&mut self) -> Result<(u64, u64)> {
         let held = self.file.lock()?;
         self.effect = Some(signals::effect());
         if held.replaced {
@@ -28,9 +28,23 @@ impl Ledger {
         Ok((held.inode, held.size))
     }
 
-    pub(super) fn unlock(&mut self) {
+    fn unlock(&mut self) {
         self.effect = None;
         self.file.unlock();
+    }
+
+    /// Acts under the lock, with the inode and the size of the file.
+    pub(super) fn locked<T>(&mut self, act: impl FnOnce(&mut Self, (u64, u64)) -> Result<T>) -> Result<T> {
+        let done = self.lock().and_then(|locked| act(self, locked));
+        self.unlock();
+        done
+    }
+
+    /// Acts under the lock, with the file ready for the next line.
+    pub(super) fn prepared<T>(&mut self, act: impl FnOnce(&mut Self, Known) -> Result<T>) -> Result<T> {
+        let done = self.ready().and_then(|known| act(self, known));
+        self.unlock();
+        done
     }
 
     pub(super) fn size(&self) -> Result<u64> {
@@ -40,7 +54,7 @@ impl Ledger {
 
     /// Takes the lock and prepares the file for the next line: creates it, recovers its tail, and completes a rotation.
     /// Returns its end.
-    pub(super) fn ready(&mut self) -> Result<Known> {
+    fn ready(&mut self) -> Result<Known> {
         loop {
             let locked = self.lock()?;
             if let Some(known) = self.settle(locked)? {

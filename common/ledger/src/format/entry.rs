@@ -126,10 +126,7 @@ impl Entry {
 
     /// Adds the members of an object that came as JSON text: strict, in any spelling.
     pub fn data_json(mut self, object: &[u8]) -> Result<Self> {
-        let mut text = Vec::with_capacity(object.len());
-        let replaced = json::normalize(object, &mut text)
-            .map_err(|fault| Error::validation(format!("data is not JSON: {fault}")).with("offset", fault.offset))?;
-        self.replaced += u64::from(replaced);
+        let text = self.normalized(object)?;
         let text = inside(&text).ok_or_else(|| Error::validation("data must be a JSON object"))?;
         self.add(text);
         Ok(self)
@@ -202,20 +199,20 @@ impl Entry {
         self.content = Some(content);
     }
 
-    /// Counts characters that were lost before the entry was made.
-    pub fn count_replaced(&mut self, replaced: u32) {
+    /// JSON that came as text, in normal form. Characters that are replaced are counted.
+    pub fn normalized(&mut self, text: &[u8]) -> Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(text.len());
+        let replaced = json::normalize(text, &mut out)
+            .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
         self.replaced += u64::from(replaced);
+        Ok(out)
     }
 
-    /// The normal form of something serializable, whose replaced characters are counted. A failure is kept.
+    /// The normal form of something serializable. A failure is kept.
     fn normal(&mut self, value: &(impl Serialize + ?Sized)) -> Option<Vec<u8>> {
-        let text = serde_json::to_vec(value).map_err(|e| e.to_string());
-        let mut out = Vec::new();
-        let normal = text.and_then(|text| json::normalize(&text, &mut out).map_err(|fault| fault.to_string()));
-        let failed = |e| Error::validation(format!("entry cannot be written as JSON: {e}"));
-        let replaced = normal.map_err(|e| self.fault = Some(failed(e))).ok()?;
-        self.count_replaced(replaced);
-        Some(out)
+        let text = serde_json::to_vec(value);
+        let text = text.map_err(|e| Error::validation(format!("entry cannot be written as JSON: {e}")));
+        text.and_then(|text| self.normalized(&text)).map_err(|fault| self.fault = Some(fault)).ok()
     }
 
     /// Adds members in normal form to the data. The same name twice is a fault. All members are added in one call,

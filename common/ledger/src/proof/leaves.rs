@@ -10,9 +10,8 @@ use crate::format::line::{Hash, Line};
 use crate::proof::note::Verifier;
 use crate::proof::note::signer_in;
 use crate::proof::tree::{Tree, leaf};
-use crate::read::End;
 use crate::read::segments::{number_in, segments_of};
-use crate::read::source::lines_of;
+use crate::read::{End, lines};
 
 /// The first line of a file that goes on from a closed one.
 #[derive(Debug, Deserialize)]
@@ -70,7 +69,7 @@ pub fn origin_of(first: &Path) -> Result<Option<String>> {
 
 /// The number of the first line of a file, and the name that it gives to the ledger; `None` if it is not a stored line.
 pub fn head_of(file: &Path) -> Result<Option<(u64, Option<String>)>> {
-    let mut lines = lines_of(file)?;
+    let mut lines = lines(file)?;
     let first = lines.next()?.and_then(|raw| raw.stored());
     Ok(first.map(|line| (line.seq(), origin_in(&line))))
 }
@@ -79,7 +78,7 @@ pub fn head_of(file: &Path) -> Result<Option<(u64, Option<String>)>> {
 pub fn each_line(files: &[PathBuf], mut each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
     let (mut size, mut prev) = (0, None::<Hash>);
     for file in files {
-        let mut reader = lines_of(file)?;
+        let mut reader = lines(file)?;
         while let Some(raw) = reader.next()? {
             if raw.end == End::File {
                 break;

@@ -1,6 +1,7 @@
 //! Proves a ledger file: every line's shape and hash, the chain through all of them, and that each is JSON in normal
 //! form.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::{Result, json, signals};
@@ -8,9 +9,8 @@ use cp_common::{Result, json, signals};
 use crate::blob;
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::leaves::origin_in;
-use crate::proof::{CHECKPOINT, FAULTS_LISTED, Fault, Kind, RECOVERED, SEAL};
-use crate::read::source::lines_of;
-use crate::read::{End, Raw};
+use crate::proof::{CHECKPOINT, FAULTS_LISTED, Fault, Kind, NotProved, RECOVERED, SEAL};
+use crate::read::{End, Raw, lines};
 
 /// How much of a file is proved between two reports of progress.
 const STRIDE: u64 = 4 << 20;
@@ -60,12 +60,27 @@ pub struct Report {
     pub faults: Vec<Fault>,
     /// How many faults there are.
     pub fault_count: u64,
+    /// The properties that were proved, and how many of each.
+    pub proved: BTreeMap<&'static str, u64>,
+    /// The properties that could not be proved.
+    pub not_proved: Vec<NotProved>,
     /// The end that a following segment must follow.
     pub end: State,
 }
 
 impl Report {
-    /// Adds a fault to those that the lines themselves showed.
+    /// Adds a property that could not be proved.
+    pub fn not_proved(&mut self, what: &'static str, why: impl Into<String>) {
+        self.not_proved.push(NotProved { what, why: why.into() });
+    }
+
+    /// Adds a fault of the file as a whole, at its end.
+    pub fn add_at_end(&mut self, kind: Kind, message: String) {
+        let seq = self.last.map(|(seq, _)| seq);
+        self.add(Fault { line: self.lines, offset: self.bytes, seq, kind, message });
+    }
+
+    /// Adds a fault.
     pub fn add(&mut self, fault: Fault) {
         self.fault_count += 1;
         if self.faults.len() < FAULTS_LISTED {
@@ -81,7 +96,7 @@ pub fn verify(
     options: &Options,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report> {
-    let mut lines = lines_of(path)?;
+    let mut lines = lines(path)?;
     let report = Report { end: before.unwrap_or_default(), ..Report::default() };
     let mut pass = Pass { report, begins: before.is_none(), json: options.json };
     let (size, mut told) = (lines.size(), 0);

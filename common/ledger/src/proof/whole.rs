@@ -2,7 +2,7 @@
 //! checkpoints, recoveries and blobs. A file with such lines is read once more, after [`super::verifier`] has proved
 //! its lines.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -12,15 +12,13 @@ use sha2::{Digest, Sha256};
 
 use crate::blob;
 use crate::format::line::{Hash, Line};
-use crate::proof::leaves::Opening;
-use crate::proof::note::Signed;
-use crate::proof::note::{Checkpoint, Verifier};
+use crate::proof::leaves::{Opening, origin_in};
+use crate::proof::note::{Checkpoint, Signed, Verifier, signer_in};
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::proof::verifier::Report;
-use crate::proof::{CHECKPOINT, Fault, Kind, NotProved, RECOVERED, SEAL};
+use crate::proof::{CHECKPOINT, Fault, Kind, RECOVERED, SEAL};
 use crate::read::segments::{is_closed, number_in};
-use crate::read::source::lines_of;
-use crate::read::{End, Raw};
+use crate::read::{End, Raw, lines};
 
 /// The most blobs that are remembered as verified.
 const BLOBS_REMEMBERED: usize = 1 << 16;
@@ -39,7 +37,8 @@ pub struct Whole {
     wanted: Option<(u64, Option<Node>)>,
     before: Option<Before>,
     blobs: HashSet<Hash>,
-    found: Findings,
+    /// The report on the file that is walked.
+    report: Report,
 }
 
 /// The file that was walked before.
@@ -49,23 +48,6 @@ struct Before {
     len: u64,
     sha256: Hash,
     is_closed: bool,
-}
-
-/// The findings in one file.
-#[derive(Debug, Default)]
-pub struct Findings {
-    /// The faults.
-    pub faults: Vec<Fault>,
-    /// The properties that were proved, and how many of each.
-    pub proved: BTreeMap<&'static str, u64>,
-    /// The properties that could not be proved.
-    pub not_proved: Vec<NotProved>,
-}
-
-#[derive(Deserialize)]
-struct Beginning {
-    origin: String,
-    verifier: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -109,18 +91,19 @@ impl Whole {
         }
     }
 
-    /// Walks the next file. `report` is what its lines showed.
-    pub fn file(&mut self, path: &Path, report: &Report) -> Result<Findings> {
+    /// Walks the next file, and adds to the report on its lines.
+    pub fn file(&mut self, path: &Path, report: Report) -> Result<Report> {
+        self.report = report;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_closed = is_closed(path);
-        if report.fault_count > 0 {
+        if self.report.fault_count > 0 {
             self.tree = None;
         }
-        let (mut lines, mut hasher) = (lines_of(path)?, is_closed.then(Sha256::new));
+        let (mut lines, mut hasher) = (lines(path)?, is_closed.then(Sha256::new));
         let (mut is_first, mut sealed) = (true, None::<Option<u64>>);
-        let is_judged_by_its_beginning = !is_closed && !report.refers && self.wanted.is_none();
+        let is_judged_by_its_beginning = !is_closed && !self.report.refers && self.wanted.is_none();
         while let Some(raw) = lines.next()? {
-            if raw.offset >= report.bytes || raw.end == End::File && !is_closed {
+            if raw.offset >= self.report.bytes || raw.end == End::File && !is_closed {
                 break;
             }
             if let Some(hasher) = &mut hasher {
@@ -150,44 +133,37 @@ impl Whole {
             self.blobs_of(&line, &place)?;
             self.grow(&line);
         }
-        let end = Place { line: report.lines, offset: report.bytes, seq: report.last.map(|(seq, _)| seq) };
-        if is_closed && sealed.flatten().is_none() && report.lines > 0 {
-            self.fault(&end, Kind::Segment, format!("{name} is closed, but no seal ends it"));
+        if is_closed && sealed.flatten().is_none() && self.report.lines > 0 {
+            self.report.add_at_end(Kind::Segment, format!("{name} is closed, but no seal ends it"));
         }
-        if report.lines == 0
+        if self.report.lines == 0
             && let Some(before) = &self.before
         {
             let message = format!("{name} is empty, but {} comes before it", before.name);
-            self.fault(&end, Kind::Segment, message);
+            self.report.add_at_end(Kind::Segment, message);
         }
         let sha256 = Hash::from_raw(&hasher.unwrap_or_default().finalize().into());
-        self.before = Some(Before { name, len: report.bytes, sha256, is_closed });
-        Ok(std::mem::take(&mut self.found))
+        self.before = Some(Before { name, len: self.report.bytes, sha256, is_closed });
+        Ok(std::mem::take(&mut self.report))
     }
 
-    /// True if the ledger goes on behind its last closed segment.
-    pub fn end(&mut self, report: &Report) -> Findings {
+    /// Adds to the report on the last file if the ledger does not go on behind its last closed segment.
+    pub fn end(&self, report: &mut Report) {
         if let Some(before) = &self.before
             && before.is_closed
         {
             let missing = self.ledger.file_name().unwrap_or_default().to_string_lossy();
             let message = format!("{missing}, which goes on from {}, is missing", before.name);
-            let place = Place { line: report.lines, offset: report.bytes, seq: report.last.map(|(seq, _)| seq) };
-            self.fault(&place, Kind::Segment, message);
+            report.add_at_end(Kind::Segment, message);
         }
-        std::mem::take(&mut self.found)
     }
 
     fn fault(&mut self, place: &Place, kind: Kind, message: String) {
-        self.found.faults.push(Fault { line: place.line, offset: place.offset, seq: place.seq, kind, message });
+        self.report.add(Fault { line: place.line, offset: place.offset, seq: place.seq, kind, message });
     }
 
     fn proved(&mut self, what: &'static str) {
-        *self.found.proved.entry(what).or_insert(0) += 1;
-    }
-
-    fn not_proved(&mut self, what: &'static str, why: String) {
-        self.found.not_proved.push(NotProved { what, why });
+        *self.report.proved.entry(what).or_insert(0) += 1;
     }
 
     /// Judges how a file begins: with the ledger, or with the name of the file before it.
@@ -196,14 +172,15 @@ impl Whole {
             let message = format!("{name} says that it begins with line {number}, and it begins with {}", line.seq());
             self.fault(place, Kind::Segment, message);
         }
-        if let Some(begun) =
-            data_of::<Beginning>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
+        if self.before.is_none()
+            && line.seq() == 0
+            && let Some(origin) = origin_in(line).filter(|_| line.is_event("ledger.open"))
         {
-            self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
-            if begun.verifier.is_some() && self.signer.is_none() {
-                self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
+            self.signer = signer_in(line);
+            if self.signer.is_none() && line.data_member("verifier").is_some() {
+                self.report.not_proved("signature", "the key that line 0 names cannot be read");
             }
-            (self.origin, self.tree) = (Some(begun.origin), Some(Tree::default()));
+            (self.origin, self.tree) = (Some(origin), Some(Tree::default()));
             return self.proved("beginning");
         }
         let Some(opening) = Opening::of(line) else {
@@ -253,7 +230,7 @@ impl Whole {
     fn root(&mut self, place: &Place, what: &'static str, size: u64, root: &str) {
         let line = place.seq.unwrap_or_default();
         let Some(tree) = &self.tree else {
-            return self.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
+            return self.report.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
         };
         if tree.size() != size {
             self.fault(place, Kind::Seal, format!("does not fit the {size} lines before it"));
@@ -279,7 +256,7 @@ impl Whole {
             None => {
                 let line = place.seq.unwrap_or_default();
                 let why = format!("line {line}: {}, the bytes that were moved aside, is not here", recovered.file);
-                self.not_proved("recoveries", why);
+                self.report.not_proved("recoveries", why);
             }
         }
         Ok(())

@@ -44,16 +44,6 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Opens a file for reading, with errors that name it.
-pub fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|e| cannot_open(path, e))?;
-    if file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.is_file() {
-        Ok(file)
-    } else {
-        Err(Error::validation("not a regular file").in_file(path))
-    }
-}
-
 /// The error of a file that cannot be opened.
 pub(super) fn cannot_open(path: &Path, e: io::Error) -> Error {
     match e.kind() {
@@ -61,13 +51,6 @@ pub(super) fn cannot_open(path: &Path, e: io::Error) -> Error {
         ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
         _ => Error::io("cannot open", e).in_file(path),
     }
-}
-
-/// Reads the lines of a file from the first to the last. What is appended after this call is not seen.
-pub fn lines(path: &Path) -> Result<Lines> {
-    let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
-    Ok(Lines::new(file, path, 0, size))
 }
 
 /// Where lines come from.
@@ -78,7 +61,7 @@ pub enum Source {
     Stream(Box<dyn Read + Send>),
 }
 
-/// The forward reader; see [`lines`].
+/// The forward reader; see [`super::lines`].
 pub struct Lines {
     source: Source,
     path: PathBuf,
@@ -263,7 +246,7 @@ pub fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::backward;
+    use super::super::{backward, lines};
     use super::*;
     use proptest::prelude::*;
 

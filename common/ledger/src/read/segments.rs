@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Code, Error, Result};
 
-use super::forward::lines;
+use super::source::lines;
 
 /// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`.
 pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {

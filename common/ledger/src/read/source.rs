@@ -19,7 +19,7 @@ pub fn is_stdin(path: &Path) -> bool {
 
 /// Opens a source. What cannot hold lines at all, such as a directory, is refused.
 pub fn open_source(path: &Path) -> Result<Source> {
-    let file = open(path)?;
+    let file = opened(path)?;
     let metadata = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?;
     if metadata.is_dir() {
         return Err(Error::validation("is a directory").in_file(path));
@@ -58,7 +58,7 @@ pub fn beginning_of(path: &Path, most: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn open(path: &Path) -> Result<File> {
+fn opened(path: &Path) -> Result<File> {
     if is_stdin(path) {
         return Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?));
     }
@@ -83,8 +83,16 @@ impl Read for Pipe {
     }
 }
 
-/// Reads the lines of a source from the first to the last.
-pub fn lines_of(path: &Path) -> Result<Lines> {
+/// Opens a file for reading, which is no stream.
+pub fn open(path: &Path) -> Result<File> {
+    match open_source(path)? {
+        Source::File(file, _) => Ok(file),
+        Source::Stream(_) => Err(Error::validation("not a regular file").in_file(path)),
+    }
+}
+
+/// Reads the lines of a source from the first to the last. What is appended to a file after this call is not seen.
+pub fn lines(path: &Path) -> Result<Lines> {
     Ok(Lines::of(open_source(path)?, path))
 }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use cp_common::{Code, Error, Result};
 use sha2::{Digest, Sha256};
 
-use super::forward::{BLOCK, End, Raw, open, read_at};
+use super::forward::{BLOCK, End, Raw, read_at};
+use super::source::{Source, open_source};
 use crate::format::line::{HARD_LIMIT, Hash, Line};
 
 /// How much of the end is read at first: most lines are shorter.
@@ -152,9 +153,10 @@ pub fn is_ledger_file(file: &File, path: &Path) -> bool {
 
 /// Reads the lines of a file from the last to the first.
 pub fn backward(path: &Path) -> Result<Backward> {
-    let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
-    Ok(Backward::new(file, path, size))
+    match open_source(path)? {
+        Source::File(file, size) => Ok(Backward::new(file, path, size)),
+        Source::Stream(_) => Err(Error::validation("not a regular file").in_file(path)),
+    }
 }
 
 /// Returns the first value that `find` has for an entry, from the newest entry back.
