@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,12 +110,10 @@ pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Gro
 /// belongs to a ledger that is not there, because the whole ledger was removed. Without operands `--run` names the
 /// ledger of a run.
 pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
-    let of_run = match &context.options.run {
-        Some(run) if operands.is_empty() && context.options.ledger.is_none() => Some(ledger_of_run(run, context)?),
-        _ => None,
+    let operands = &match &context.options.run {
+        Some(run) if operands.is_empty() && context.options.ledger.is_none() => vec![ledger_of_run(run, context)?],
+        _ => operands.iter().map(|operand| subject(operand, context)).collect::<Result<Vec<_>>>()?,
     };
-    let subjects: Vec<PathBuf> = operands.iter().map(|operand| subject(operand, context)).collect::<Result<_>>()?;
-    let operands = of_run.as_ref().map_or(&subjects[..], slice::from_ref);
     let Operands { groups, lost, .. } = found(operands, context)?;
     if let Some((part, ledger)) = lost {
         let message = format!("{} is there, and its ledger {} is not", part.display(), ledger.display());

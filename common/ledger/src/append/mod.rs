@@ -17,7 +17,7 @@ use self::durable::Durable;
 pub use self::durable::Sync;
 use cp_redact::Redactor;
 
-use self::ready::{not_a_ledger, random_origin};
+use self::ready::not_a_ledger;
 use crate::file::{Absent, Shared, sync_directory};
 use crate::format::Entry;
 use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
@@ -104,14 +104,13 @@ impl Ledger {
     /// Creates a ledger and returns its origin. `None`, without an effect, if the file exists and is not empty.
     pub fn create(path: &Path, birth: &Birth) -> Result<Option<String>> {
         let mut ledger = Self::opened(path, Sync::Line, Absent::CreateAll)?;
-        let origin = match &birth.origin {
-            Some(origin) => origin.clone(),
-            None => random_origin()?,
-        };
-        ledger.birth = Birth { origin: Some(origin.clone()), ..birth.clone() };
-        ledger.locked(|ledger, (inode, size)| match size {
-            0 => ledger.begin(Known { inode, size: 0, next: 0, hash: Hash::of(b"") }, 0).map(|_| Some(origin)),
-            _ => Ok(None),
+        ledger.birth = birth.clone();
+        ledger.locked(|ledger, (inode, size)| {
+            if size > 0 {
+                return Ok(None);
+            }
+            ledger.begin(Known { inode, size: 0, next: 0, hash: Hash::of(b"") }, 0)?;
+            origin_of(&ledger.path)
         })
     }
 

@@ -158,7 +158,7 @@ impl Ledger {
     fn first_entry(&self) -> Result<(Entry, Hash)> {
         let origin = match &self.birth.origin {
             Some(origin) => origin.clone(),
-            None => random_origin()?,
+            None => format!("cp-ledger/{}", hex(&random::<16>()?)),
         };
         let mut entry = Entry::new("ledger.open")
             .with("format", FORMAT)
@@ -230,8 +230,4 @@ fn damaged(path: &Path, offset: u64) -> Error {
         .in_file(path)
         .hint("cp-log verify shows it; cp-log repair --tail moves it aside")
         .fatal()
-}
-
-pub(super) fn random_origin() -> Result<String> {
-    Ok(format!("cp-ledger/{}", hex(&random::<16>()?)))
 }
