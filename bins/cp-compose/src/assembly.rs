@@ -11,7 +11,7 @@ use cp_common::wire::{Block, Content, Prompt, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_policy::prompts::Prompts;
-use cp_policy::{GovernedPrompts, Llm, Redact};
+use cp_policy::{GovernedPrompts, Llm, Redact, table};
 use cp_redact::Redactor;
 use cp_table::Template;
 
@@ -45,7 +45,7 @@ impl Assembly {
         let mut account = Account::default();
         let session = context.session().is_some().then(|| load(past, &mut account, context)).transpose()?;
         let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
-        let policy = Llm::load(&context.home)?;
+        let policy = table::<Llm>(&context.home, "llm")?;
         permit(&policy, identity)?;
         let variables = variables(&identity.var)?;
         let governed = governed(identity, &policy, &agent, &variables, context)?;

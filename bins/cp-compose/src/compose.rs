@@ -10,7 +10,7 @@ use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
 use cp_common::{Context, Error, Result};
-use cp_table::{Table, TableOptions, Template, values};
+use cp_table::{Table, TableOptions, Template};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -91,7 +91,7 @@ fn source(args: &Args) -> Result<Source> {
             Error::usage("--var needs a template or a governed prompt").hint("add --template FILE or --prompt PRM-ID")
         );
     }
-    if args.table.is_given() && args.template.is_some() && !args.text.is_empty() {
+    if args.table.format().is_some() && args.template.is_some() && !args.text.is_empty() {
         return Err(Error::usage("--template and a text are two templates for the table").hint("leave one out"));
     }
     let reads_rows = args.table.stream(args.stream).kind().is_some();
@@ -141,7 +141,7 @@ impl Composer<'_> {
                     return if text.trim().is_empty() { empty() } else { self.prompt_of(text, account, context) };
                 };
                 let given = Some(text).filter(|text| !text.is_empty());
-                let filled = template.render(&values(&self.assembly.variables, None, given)?)?;
+                let filled = template.render(&self.assembly.variables, None, given)?;
                 let names = template.names();
                 let unused = given.filter(|_| !names.contains("text"));
                 if unused.is_some() && !names.is_empty() {
@@ -158,7 +158,7 @@ impl Composer<'_> {
                 let missing =
                     || Error::usage("a row needs a template").hint("name one with --template, or as the text");
                 let template = self.template.as_ref().ok_or_else(|| missing().fatal())?;
-                let text = values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
+                let text = template.render(&self.assembly.variables, Some(row), None);
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt.map_err(|error| error.with_row(Some(row)))? })
             }
@@ -168,7 +168,7 @@ impl Composer<'_> {
                 let mut text = message.content.text();
                 if let Some(template) = &self.template {
                     let row = message.row.as_deref();
-                    text = template.render(&values(&self.assembly.variables, row, Some(&text))?)?;
+                    text = template.render(&self.assembly.variables, row, Some(&text))?;
                 }
                 Ok(Prompt { row: message.row, ..self.prompt_of(&text, account, context)? })
             }

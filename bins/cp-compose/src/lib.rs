@@ -12,7 +12,7 @@ mod sources;
 
 use cp_common::program::{Check, Program, Status};
 use cp_common::{Context, Result};
-use cp_policy::Llm;
+use cp_policy::{Llm, table};
 
 /// The description of this program.
 pub static PROGRAM: Program = Program {
@@ -52,7 +52,7 @@ fn checks(context: &mut Context) -> Vec<Check> {
     };
     let home = &context.home;
     let agent = agent::Agent::load(&context.agent(None), home).map(|agent| agent.id);
-    let policy = Llm::load(home).map(|_| home.policy_file().display().to_string());
+    let policy = table::<Llm>(home, "llm").map(|_| home.policy_file().display().to_string());
     let session = cp_common::coprocess::find("cp-session").map(|path| path.display().to_string());
     vec![
         check("agent", Status::Fail, agent),

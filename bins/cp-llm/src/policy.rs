@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::template::begins_with;
-use cp_policy::{GovernedPrompts, Llm, Network};
+use cp_policy::{GovernedPrompts, Llm, Network, table};
 
 use crate::variable;
 
@@ -23,7 +23,7 @@ pub(crate) struct Policy {
 impl Policy {
     /// Reads the policy. Without a file any system text may be sent.
     pub(crate) fn load(context: &Context) -> Result<Self> {
-        let (table, prompts) = (Llm::load(&context.home)?, Prompts::place(context)?);
+        let (table, prompts) = (table::<Llm>(&context.home, "llm")?, Prompts::place(context)?);
         Ok(Self { table, prompts })
     }
 

@@ -136,7 +136,7 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
         check_id(&prompt_id)?;
         let text = read(&source).map_err(|e| e.hint("write the text to this file, then register it"))?;
         let (file, hash) = (prompts.file(&prompt_id), hash_of(&text));
-        let row = prompts.table.rows().find(|row| row.get("prompt_id") == prompt_id);
+        let row = prompts.table.rows.iter().find(|row| row.get("prompt_id") == prompt_id);
         let old = read(&file).ok();
         let is_so = |row: &Row| row.get("status") == "active" && is_hash(row.get("hash"), &hash);
         if row.is_some_and(is_so) && old.as_ref() == Some(&text) {

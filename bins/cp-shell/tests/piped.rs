@@ -375,10 +375,7 @@ fn invalid_setting_is_named() {
     let place = Person::new();
     place.home.write("config/shell.toml", "[hub]\nulr = \"x\"\n");
     let output = place.script(&[], ":quit\n").code(4);
-    assert!(
-        output.stdout.contains("line 2: unknown field `ulr`") && output.stdout.contains("\n  Hint: "),
-        "{output:?}"
-    );
+    assert!(output.stdout.contains("line 2: unknown key `ulr`") && output.stdout.contains("\n  Hint: "), "{output:?}");
     assert!(!place.home.join("planes").exists(), "no session was begun");
 }
 

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use cp_common::home::Home;
+use cp_common::home::config::explain;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -25,22 +26,6 @@ pub(crate) fn parse<T: DeserializeOwned + Default>(text: &str, name: &str) -> Re
         None => Ok(T::default()),
     });
     found.map_err(|e| explain(text, &e))
-}
-
-/// Converts a parser's error: the line, the unknown word, and the nearest known key or value.
-pub fn explain(text: &str, error: &toml::de::Error) -> Error {
-    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
-    let message = error.message().lines().next().unwrap_or_default().to_owned();
-    let what = match message.split_once(" `") {
-        Some(("unknown field", _)) => "key",
-        Some(("unknown variant", _)) => "value",
-        _ => return Error::config(message).at_line(line),
-    };
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let word = quoted.next().unwrap_or_default();
-    let known: Vec<&str> = quoted.collect();
-    let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
-    error.nearest(word, known.iter().copied(), &format!("expected one of: {}", known.join(", ")))
 }
 
 /// The policy for prompts. Both cp-compose and cp-llm read it, so that neither bypasses it.
@@ -90,13 +75,6 @@ pub enum Network {
     Allow,
     /// Allowed with a token.
     Token,
-}
-
-impl Llm {
-    /// Loads the table `[llm]` of a home.
-    pub fn load(home: &Home) -> Result<Self> {
-        table(home, "llm")
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,6 @@ pub mod prompts;
 mod registry;
 pub mod template;
 
-pub use self::file::{GovernedPrompts, Llm, Network, Redact, explain, table};
+pub use self::file::{GovernedPrompts, Llm, Network, Redact, table};
 pub use self::paths::{PathClass, check_writable, classify, default_roots, governed_roots};
 pub use self::registry::{Row, Table};

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use cp_common::home::{Home, resolved, resolved_below};
 use cp_common::{Code, Error, Result};
+use serde::Serialize;
 
 /// The governed roots of a tree without `config/governed_roots.json`.
 const GOVERNED_ROOTS: &str =
     "lib scripts frameworks schemas policies registries modules tests specs config docs governed_prompts";
 
 /// The class of a path, which determines the permitted operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PathClass {
     /// Under a governed root: these programs do not write it.
     Pristine,
@@ -55,20 +57,6 @@ pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> (PathCla
     found.unwrap_or((PathClass::Unknown, None))
 }
 
-impl PathClass {
-    /// Returns the name in error messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pristine => "PRISTINE",
-            Self::Derived => "DERIVED",
-            Self::AppendOnly => "APPEND_ONLY",
-            Self::Unknown => "UNKNOWN",
-            Self::External => "EXTERNAL",
-        }
-    }
-}
-
 /// Returns the governed roots of a tree without a list.
 pub fn default_roots() -> Vec<String> {
     GOVERNED_ROOTS.split(' ').map(str::to_owned).collect()
@@ -95,10 +83,9 @@ pub fn check_writable(home: &Home, path: &Path) -> Result<()> {
     let is_configuration = path.starts_with(resolved(&home.path("config")));
     for root in above.chain([home.root()]) {
         if is_configuration || classify(&resolved(root), &path, &governed_roots(root)).0 == PathClass::Pristine {
-            let class = PathClass::Pristine.name();
-            return Err(Error::new(Code::Forbidden, format!("{} is {class}", path.display()))
+            return Err(Error::new(Code::Forbidden, format!("{} is PRISTINE", path.display()))
                 .with("rule", "pristine")
-                .with("class", class)
+                .with("class", "PRISTINE")
                 .with("path", path.display().to_string())
                 .hint(format!("name a file outside the governed roots of {}", root.display()))
                 .fatal());

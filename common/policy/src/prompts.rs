@@ -49,7 +49,12 @@ impl Prompts {
 
     /// Returns the text of an active prompt. Fails if the prompt is not registered, not active, or was changed.
     pub fn text(&self, id: &str) -> Result<String> {
-        let Some(row) = self.table.rows().find(|row| row.get("prompt_id") == id) else { return Err(self.unknown(id)) };
+        let unknown = || {
+            let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
+            let otherwise = format!("`cp-shell register {id}` registers it in {}", self.registry.display());
+            error.nearest(id, self.table.rows.iter().map(|row| row.get("prompt_id")), &otherwise)
+        };
+        let row = self.table.rows.iter().find(|row| row.get("prompt_id") == id).ok_or_else(unknown)?;
         check_id(id)?;
         let status = row.get("status");
         if status != "active" {
@@ -78,15 +83,10 @@ impl Prompts {
                 .filter_map(after)
                 .any(|after| after.is_empty() || after.strip_prefix("\n\n").is_some_and(|after| made_of(after, texts)))
         }
-        let texts: Vec<String> = self.table.rows().filter_map(|row| self.text(row.get("prompt_id")).ok()).collect();
+        let texts: Vec<String> =
+            self.table.rows.iter().filter_map(|row| self.text(row.get("prompt_id")).ok()).collect();
         system.is_empty()
             || made_of(system, &texts.into_iter().filter(|text| !text.trim_end().is_empty()).collect::<Vec<_>>())
-    }
-
-    fn unknown(&self, id: &str) -> Error {
-        let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
-        let otherwise = format!("`cp-shell register {id}` registers it in {}", self.registry.display());
-        error.nearest(id, self.table.rows().map(|row| row.get("prompt_id")), &otherwise)
     }
 }
 

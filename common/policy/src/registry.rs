@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     columns: Vec<String>,
-    rows: Vec<Row>,
+    /// The rows in order.
+    pub rows: Vec<Row>,
 }
 
 /// A row: its cells by column.
@@ -46,20 +47,13 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns the rows in order.
-    pub fn rows(&self) -> std::slice::Iter<'_, Row> {
-        self.rows.iter()
-    }
-
     /// Returns the table as text, with these cells set in the row that matches the first of them, else in a new row.
     /// Other cells are kept.
     pub fn with(&self, cells: &[(&str, &str)]) -> String {
         let mut rows = self.rows.clone();
         let at = rows.iter().position(|row| cells.first().is_some_and(|(name, id)| row.get(name) == *id));
-        let at = at.unwrap_or_else(|| {
-            rows.push(Row::default());
-            rows.len() - 1
-        });
+        let at = at.unwrap_or(rows.len());
+        rows.resize(rows.len().max(at + 1), Row::default());
         rows[at].0.extend(cells.iter().map(|(name, cell)| ((*name).to_owned(), (*cell).into())));
         let header = Format::Csv.line(self.columns.iter().map(String::as_str));
         rows.iter().fold(header, |text, row| text + &Format::Csv.line(self.columns.iter().map(|name| row.get(name))))
@@ -74,10 +68,10 @@ mod tests {
     fn quoted_cells_keep_commas_and_short_rows_have_empty_cells() {
         let table = Table::parse("\u{feff}id,title,status\r\nA,\"x, \"\"y\"\"\nz\",active\r\n\nB\n,,\n").unwrap();
         let cells: Vec<_> =
-            table.rows().map(|row| ["id", "title", "status"].map(|name| row.get(name).to_owned())).collect();
+            table.rows.iter().map(|row| ["id", "title", "status"].map(|name| row.get(name).to_owned())).collect();
         assert_eq!(cells, [["A", "x, \"y\"\nz", "active"], ["B", "", ""]]);
-        assert_eq!(table.rows().len(), 2);
-        assert_eq!(table.rows().next().unwrap().get("none"), "");
+        assert_eq!(table.rows.len(), 2);
+        assert_eq!(table.rows[0].get("none"), "");
         let text = table.with(&[("id", "B"), ("status", "a,b")]);
         assert_eq!(text, "id,title,status\nA,\"x, \"\"y\"\"\nz\",active\nB,,\"a,b\"\n");
         assert_eq!(Table::parse(&text).unwrap().with(&[("id", "C")]), text + "C,,\n");

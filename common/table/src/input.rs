@@ -12,11 +12,10 @@ use cp_common::output::Place;
 use cp_common::stream::filter::Source;
 use cp_common::{Error, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
-use serde::Serializer as _;
-use serde_json::value::RawValue;
+use serde_json::Value;
 
 use crate::records::{Format, Records, Writer};
-use crate::template::{Template, values};
+use crate::template::Template;
 
 /// The options that select a table on standard input.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
@@ -46,15 +45,20 @@ pub struct Table {
 }
 
 impl TableOptions {
-    /// True if an option selects a table.
-    pub const fn is_given(self) -> bool {
-        self.lines || self.csv || self.tsv
+    /// The format of the table, if an option selects one.
+    pub const fn format(self) -> Option<Format> {
+        match self {
+            Self { lines: true, .. } => Some(Format::Lines),
+            Self { csv: true, .. } => Some(Format::Csv),
+            Self { tsv: true, .. } => Some(Format::Tsv),
+            _ => None,
+        }
     }
 
     /// The source of the input: a text beside a table is a template, not the input.
     pub fn source(self, texts: &[String]) -> Result<Source> {
         match Source::from_operands(texts)? {
-            source if !self.is_given() => Ok(source),
+            source if self.format().is_none() => Ok(source),
             Source::Argument(_) | Source::Input => Ok(Source::Input),
             _ => Err(Error::usage("a table is standard input, which - would add as text").hint("leave - out")),
         }
@@ -63,18 +67,18 @@ impl TableOptions {
     /// The options of the stream, which has rows if an option selects a table.
     #[must_use]
     pub const fn stream(self, options: StreamOptions) -> StreamOptions {
-        StreamOptions { rows: options.rows || self.is_given(), ..options }
+        StreamOptions { rows: options.rows || self.format().is_some(), ..options }
     }
 
     /// The template of the command line for the rows of a table. The text of a line follows a template that names
     /// nothing.
     pub fn template(self, text: Option<&String>) -> Result<Option<Template>> {
         let names = |text: &&String| text.contains("{{") || text.contains("{%");
+        let Some(format) = self.format() else { return Ok(None) };
         let text = match text {
-            _ if !self.is_given() => return Ok(None),
             Some(text) if names(&text) => text.clone(),
-            None if self.lines => "{{text}}".to_owned(),
-            Some(text) if self.lines => format!("{text}\n\n{{{{text}}}}"),
+            None if format == Format::Lines => "{{text}}".to_owned(),
+            Some(text) if format == Format::Lines => format!("{text}\n\n{{{{text}}}}"),
             _ => {
                 return Err(Error::usage("a table needs a text that names its columns")
                     .hint("write a column in two braces: 'Translate: {{title}}'"));
@@ -85,11 +89,9 @@ impl TableOptions {
 
     /// Replaces standard input by the rows of the table. Fails if its header row is not usable.
     pub fn open(self) -> Result<Option<Table>> {
-        if !self.is_given() || io::stdin().is_terminal() {
-            return Ok(None);
-        }
+        let Some(format) = self.format().filter(|_| !io::stdin().is_terminal()) else { return Ok(None) };
         let stdin = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
-        let rows = Rows::new(stdin, self.format())?;
+        let rows = Rows::new(stdin, format)?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::stdio::dup2_stdin(&reader)?;
         let table = Table { columns: rows.columns.clone(), faults: Faults::default() };
@@ -100,27 +102,14 @@ impl TableOptions {
         Ok(Some(table))
     }
 
-    const fn format(self) -> Format {
-        match self {
-            Self { lines: true, .. } => Format::Lines,
-            Self { tsv: true, .. } => Format::Tsv,
-            _ => Format::Csv,
-        }
-    }
-
     /// A writer of the columns of a table and the columns of its answers. Lines have no table.
-    pub fn writer(self, table: &Table, answers: &[String]) -> Option<Writer> {
-        (!self.lines).then(|| Writer::new(self.format(), &table.columns, answers))
+    pub fn writer(self, table: &Table, answers: Vec<String>) -> Option<Writer> {
+        let format = self.format().filter(|format| *format != Format::Lines)?;
+        Some(Writer { format, columns: table.columns.clone(), answers })
     }
 }
 
 impl Table {
-    /// The text for a row. Fails if the record at this place is not valid.
-    pub fn text(&self, template: &Template, row: &RawValue, place: Place) -> Result<String> {
-        self.check(place)?;
-        template.render(&values(&BTreeMap::new(), Some(row), None)?)
-    }
-
     /// Fails if the record at this place is not valid.
     pub fn check(&self, place: Place) -> Result<()> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,30 +151,23 @@ impl Rows {
         while let Some((line, fields)) = self.records.read()? {
             let row = fields.and_then(|fields| self.row(&fields)).unwrap_or_else(|error| {
                 faults.lock().unwrap_or_else(PoisonError::into_inner).insert(line, error.at_line(line));
-                b"{}\n".to_vec()
+                "{}\n".to_owned()
             });
-            for _ in at + 1..line {
-                into.write_all(b"\n")?;
-            }
+            let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
+            into.write_all(("\n".repeat(padding) + &row).as_bytes())?;
             at = line;
-            into.write_all(&row)?;
         }
         Ok(())
     }
 
     /// The JSON object of a record and a line feed.
-    fn row(&self, fields: &[Vec<u8>]) -> Result<Vec<u8>> {
+    fn row(&self, fields: &[Vec<u8>]) -> Result<String> {
         if fields.len() != self.columns.len() {
             let (found, expected) = (fields.len(), self.columns.len());
             return Err(Error::validation(format!("fields of the record: {found}, of the header: {expected}")));
         }
-        let texts = fields.iter().map(|field| text_of(field)).collect::<Result<Vec<_>>>()?;
-        let mut row = Vec::new();
-        serde_json::Serializer::new(&mut row)
-            .collect_map(self.columns.iter().zip(texts))
-            .map_err(|e| Error::validation(e.to_string()))?;
-        row.push(b'\n');
-        Ok(row)
+        let members = self.columns.iter().zip(fields).map(|(name, field)| Ok((name.clone(), text_of(field)?.into())));
+        Ok(format!("{}\n", Value::Object(members.collect::<Result<_>>()?)))
     }
 }
 
@@ -194,7 +176,7 @@ mod tests {
     use std::io::Seek as _;
 
     use proptest::prelude::*;
-    use serde_json::{Map, Value};
+    use serde_json::Map;
 
     use super::*;
 

@@ -12,4 +12,4 @@ mod template;
 
 pub use self::input::{Table, TableOptions};
 pub use self::records::{Format, Record, Records, Writer};
-pub use self::template::{Template, values};
+pub use self::template::Template;

@@ -133,16 +133,12 @@ impl<R: BufRead> Records<R> {
 /// Writes records of a table.
 #[derive(Debug)]
 pub struct Writer {
-    format: Format,
-    columns: Vec<String>,
-    answers: Vec<String>,
+    pub(crate) format: Format,
+    pub(crate) columns: Vec<String>,
+    pub(crate) answers: Vec<String>,
 }
 
 impl Writer {
-    pub(crate) fn new(format: Format, columns: &[String], answers: &[String]) -> Self {
-        Self { format, columns: columns.to_vec(), answers: answers.to_vec() }
-    }
-
     /// The header row: the columns of the table, those of the answers, and `error`.
     pub fn header(&self) -> Vec<u8> {
         let names = self.columns.iter().chain(&self.answers).map(String::as_str);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cp_common::{Error, Result};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde_json::Map;
 use serde_json::value::RawValue;
 
 /// A parsed template.
@@ -32,8 +33,23 @@ impl Template {
         Ok(template)
     }
 
-    /// Renders the template with these values.
-    pub fn render(&self, values: &BTreeMap<String, Value>) -> Result<String> {
+    /// Renders the template with the fields of a row, by name and as `row`, and a text as `text`. A variable of the
+    /// command line overrides the field of its name.
+    pub fn render(
+        &self,
+        variables: &BTreeMap<String, String>,
+        row: Option<&RawValue>,
+        text: Option<&str>,
+    ) -> Result<String> {
+        let mut values: BTreeMap<String, Value> = BTreeMap::new();
+        if let Some(row) = row {
+            let fields: Map<String, serde_json::Value> = serde_json::from_str(row.get())
+                .map_err(|e| Error::validation(format!("the row is not an object: {e}")))?;
+            values.insert("row".to_owned(), Value::from(Serde(&fields)));
+            values.extend(fields.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
+        }
+        values.extend(text.map(|text| ("text".to_owned(), text.into())));
+        values.extend(variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
         let text = template.render(values).map_err(|e| self.fault(&e))?;
         if text.trim().is_empty() {
@@ -71,25 +87,4 @@ impl Template {
     fn place(&self, error: Error) -> Error {
         self.file.iter().fold(error, |error, file| error.in_file(file))
     }
-}
-
-/// The values for a template: the variables, the fields of the row by name and as `row`, and the text as `text`.
-pub fn values(
-    variables: &BTreeMap<String, String>,
-    row: Option<&RawValue>,
-    text: Option<&str>,
-) -> Result<BTreeMap<String, Value>> {
-    let mut values = BTreeMap::new();
-    if let Some(row) = row {
-        let fields: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(row.get()).map_err(|e| Error::validation(format!("the row is not an object: {e}")))?;
-        values.insert("row".to_owned(), Value::from(Serde(&fields)));
-        values.extend(fields.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
-    }
-    if let Some(text) = text {
-        values.insert("text".to_owned(), Value::from(text));
-    }
-    // Variables of the command line override the fields of a row.
-    values.extend(variables.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))));
-    Ok(values)
 }

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use cp_common::home::config::explain;
 use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
-use cp_policy::explain;
 use serde::{Deserialize, Serialize};
 
 use super::patterns::expand;

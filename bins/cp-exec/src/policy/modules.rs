@@ -56,7 +56,7 @@ impl Governed {
             }
             PathClass::Derived | PathClass::Unknown | PathClass::External => return Ok(()),
         };
-        Err(denied("write", path).with("rule", rule).with("class", class.name()).hint(hint))
+        Err(denied("write", path).with("rule", rule).with("class", serde_json::json!(class)).hint(hint))
     }
 }
 

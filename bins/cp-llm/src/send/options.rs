@@ -244,12 +244,12 @@ impl RequestArgs {
     pub(super) fn writer(&self, table: &Table, schema: Option<&AnswerSchema>, context: &Context) -> Option<Writer> {
         let properties = schema.and_then(|schema| schema.text.get("properties")?.as_object());
         let columns = properties.map_or_else(|| vec!["answer".to_owned()], |all| all.keys().cloned().collect());
-        self.table.writer(table, &columns).filter(|_| context.out.format() == Format::Text)
+        self.table.writer(table, columns).filter(|_| context.out.format() == Format::Text)
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.
     fn streams(&self, direct: &Direct, context: &Context) -> bool {
-        direct.stream && !((direct.extract || self.table.is_given()) && context.out.format() != Format::Json)
+        direct.stream && !((direct.extract || self.table.format().is_some()) && context.out.format() != Format::Json)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The request that a prompt becomes: options override the members of the prompt. `--dry-run` prints it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,7 +45,7 @@ impl RequestBuilder {
         match (body, &self.table) {
             (Body::Text(text), _) => self.checked_work(Prompt::of_text(text_of(text)?), Map::new()),
             (Body::Row(row), Some((table, template))) => {
-                let text = table.text(template, row, place);
+                let text = table.check(place).and_then(|()| template.render(&BTreeMap::new(), Some(row), None));
                 let prompt = text.map(|text| Prompt { row: Some((*row).to_owned()), ..Prompt::of_text(&text) });
                 prompt.and_then(|prompt| self.checked_work(prompt, Map::new())).map_err(|e| e.with_row(Some(row)))
             }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use cp_common::home::config::explain;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use toml::Spanned;
@@ -95,10 +96,7 @@ pub(crate) fn load(file: &Path) -> Result<Settings> {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => String::new(),
         Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(file)),
     };
-    merged(&text).map_err(|e| {
-        let line = e.span().map_or(1, |span| text[..span.start].matches('\n').count() as u64 + 1);
-        Error::config(e.message().to_owned()).at_line(line).in_file(file).hint("cp-shell(1) lists the settings")
-    })
+    merged(&text).map_err(|e| explain(&text, &e).in_file(file))
 }
 
 /// The settings of a text, and the defaults of those that it does not have.
@@ -140,7 +138,7 @@ mod tests {
     #[test]
     fn unknown_key_is_named_with_its_line() {
         let error = loaded("[hub]\nagent = \"me\"\nurll = \"http://x\"\n").unwrap_err();
-        assert!(error.message().contains("line 3: unknown field `urll`"), "{error}");
+        assert!(error.message().contains("line 3: unknown key `urll`"), "{error}");
     }
 
     #[test]

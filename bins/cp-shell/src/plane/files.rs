@@ -273,7 +273,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value> {
             format!("{} is outside of the tree, which does not govern it.", real.display())
         }
     };
-    Ok(json!({"path": path, "classification": class.name(), "governed_root": root, "explanation": explanation}))
+    Ok(json!({"path": path, "classification": class, "governed_root": root, "explanation": explanation}))
 }
 
 const FILE: &str = "modules/shell/capabilities.json";
@@ -380,8 +380,8 @@ mod tests {
         (place, root)
     }
 
-    fn class(root: &Path, path: &str) -> &'static str {
-        classify(root, Path::new(path), &default_roots()).0.name()
+    fn class(root: &Path, path: &str) -> Value {
+        json!(classify(root, Path::new(path), &default_roots()).0)
     }
 
     #[test]

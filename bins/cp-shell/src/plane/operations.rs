@@ -172,8 +172,8 @@ fn compliance(plane: &Plane) -> Result<Value> {
         "governance_chain": ledgers::built_in::<Value>(CHAIN)?,
         "gates": ledgers::gates()?,
         "registry_stats": registries::stats(plane)?,
-        "frameworks_count": plane.table(registries::FRAMEWORKS)?.rows().len(),
-        "specs_count": plane.table(registries::SPECS)?.rows().len(),
+        "frameworks_count": plane.table(registries::FRAMEWORKS)?.rows.len(),
+        "specs_count": plane.table(registries::SPECS)?.rows.len(),
         "quick_reference": ledgers::built_in::<Value>(QUICK_REFERENCE)?,
     }))
 }

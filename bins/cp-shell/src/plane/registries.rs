@@ -23,14 +23,14 @@ pub(super) const ARTIFACTS: &str = "registries/control_plane_registry.csv";
 
 /// `list_frameworks`
 pub(super) fn list_frameworks(plane: &Plane) -> Result<Value> {
-    let frameworks: Vec<Value> = plane.table(FRAMEWORKS)?.rows().map(Row::to_value).collect();
+    let frameworks: Vec<Value> = plane.table(FRAMEWORKS)?.rows.iter().map(Row::to_value).collect();
     Ok(json!({"frameworks": frameworks, "count": frameworks.len()}))
 }
 
 /// `list_specs`
 pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value> {
     let table = plane.table(SPECS)?;
-    let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
+    let wanted = table.rows.iter().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
     let specs: Vec<Value> = wanted.map(Row::to_value).collect();
     Ok(json!({"specs": specs, "count": specs.len(), "filter": framework.map(|id| json!({"framework_id": id}))}))
 }
@@ -68,9 +68,9 @@ pub(super) fn stats(plane: &Plane) -> Result<Value> {
         }
         let table = plane.table(std::path::Path::new("registries").join(&name))?;
         registries += 1;
-        total += table.rows().len();
-        by_registry.insert(name, table.rows().len());
-        for row in table.rows() {
+        total += table.rows.len();
+        by_registry.insert(name, table.rows.len());
+        for row in &table.rows {
             let status = Some(row.get("status")).filter(|status| !status.is_empty()).unwrap_or("unknown");
             *by_status.entry(status.to_owned()).or_default() += 1;
         }

@@ -67,7 +67,7 @@ impl Lineage {
             }
         }
         let artifacts = plane.table(registries::ARTIFACTS)?;
-        covers.extend(artifacts.rows().map(|row| {
+        covers.extend(artifacts.rows.iter().map(|row| {
             (row.get("source_spec_id").to_owned(), row.get("artifact_path").trim_start_matches('/').to_owned())
         }));
         let packages = packages::all(plane)?;
@@ -77,7 +77,8 @@ impl Lineage {
             Vec::new()
         });
         let owners = plane.table(registries::OWNERSHIP)?;
-        let owned = owners.rows().map(|row| (row.get("owner_package_id").to_owned(), row.get("file_path").to_owned()));
+        let owned =
+            owners.rows.iter().map(|row| (row.get("owner_package_id").to_owned(), row.get("file_path").to_owned()));
         let (mut files_of, mut spec_of): (Vec<_>, Vec<_>) = (owned.collect(), Vec::new());
         for package in &packages {
             let files = package.paths().map(str::to_owned);
@@ -96,7 +97,7 @@ impl Lineage {
         let own = || vec![id.to_owned()];
         // Its kind, and the ids by which work orders and ledger entries may name it.
         let (kind, mut data, ids, entry_ids) = if let Some(row) = row_of(&self.frameworks, "framework_id", id) {
-            let specs = self.specs.rows().filter(|row| row.get("framework_id") == id);
+            let specs = self.specs.rows.iter().filter(|row| row.get("framework_id") == id);
             let specs = union(specs.map(|row| row.get("spec_id").to_owned()));
             let mut data = self.of_specs(&specs, row);
             data["specs"] = specs.clone().into();
@@ -197,7 +198,7 @@ impl Lineage {
 }
 
 fn row_of<'a>(table: &'a Table, column: &str, id: &str) -> Option<&'a Row> {
-    table.rows().find(|row| row.get(column) == id)
+    table.rows.iter().find(|row| row.get(column) == id)
 }
 
 fn value(row: Option<&Row>) -> Value {

@@ -8,7 +8,7 @@ use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync, blob};
-use cp_policy::Llm;
+use cp_policy::{Llm, table};
 
 use crate::state::conversation::Conversation;
 use crate::state::ledger::{is_answer_since, refuse_earlier};
@@ -75,7 +75,7 @@ impl Run {
     fn limit(&mut self, context: &Context) -> Result<()> {
         let seconds = self.conversation.limits.deadline;
         self.deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-        self.policy_usd = Llm::load(&context.home)?.budget_usd;
+        self.policy_usd = table::<Llm>(&context.home, "llm")?.budget_usd;
         Ok(())
     }
 

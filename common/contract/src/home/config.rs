@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::home::files::owner_hint;
-use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
 /// The source of a value, the one that counts most first.
@@ -98,7 +97,7 @@ impl Config {
                 return Err(owner_hint(file).into_iter().fold(error, Error::hint));
             }
         };
-        let table: toml::Table = toml::from_str(&text).map_err(|e| unreadable(&e, &text, file))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|e| explain(&text, &e).in_file(file).fatal())?;
         let known = || SETTINGS.iter().map(|s| s.key).chain(TABLES);
         if let Some(key) = table.keys().find(|key| !known().any(|name| name == key.as_str())) {
             let line =
@@ -144,7 +143,7 @@ impl Config {
 
     /// Decodes the tables besides the settings. An unknown member fails with its line and the nearest known one.
     pub fn tables<T: DeserializeOwned>(&self) -> Result<T> {
-        toml::from_str(&self.text).map_err(|e| unreadable(&e, &self.text, &self.file))
+        toml::from_str(&self.text).map_err(|e| explain(&self.text, &e).in_file(&self.file).fatal())
     }
 
     /// Returns the names in one of these tables.
@@ -172,15 +171,21 @@ fn line_of(text: &str, at: usize) -> u64 {
     text.get(..at).map_or(1, |before| before.matches('\n').count() as u64 + 1)
 }
 
-/// Converts an error of the parser, with the line, and with the nearest known name if a name is unknown.
-fn unreadable(e: &toml::de::Error, text: &str, file: &Path) -> Error {
-    let line = e.span().map_or(1, |span| line_of(text, span.start));
-    let error = Error::config(e.message().to_owned()).at_line(line).in_file(file).fatal();
+/// Converts an error of the parser: the line, the unknown word, and the nearest known key or value.
+pub fn explain(text: &str, error: &toml::de::Error) -> Error {
+    let line = error.span().map_or(1, |span| line_of(text, span.start));
+    let message = error.message().lines().next().unwrap_or_default().to_owned();
+    let what = match message.split_once(" `") {
+        Some(("unknown field", _)) => "key",
+        Some(("unknown variant", _)) => "value",
+        _ => return Error::config(message).at_line(line),
+    };
     // "unknown field `a`, expected one of `b`, `c`"
-    let mut names = e.message().split('`').skip(1).step_by(2);
-    let unknown = names.next().filter(|_| e.message().starts_with("unknown "));
-    let near = unknown.and_then(|unknown| nearest(unknown, names));
-    near.into_iter().fold(error, |error, near| error.hint(format!("did you mean `{near}`?")))
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let word = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.collect();
+    let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
+    error.nearest(word, known.iter().copied(), &format!("expected one of: {}", known.join(", ")))
 }
 
 #[cfg(test)]
