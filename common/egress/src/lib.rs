@@ -5,7 +5,6 @@
 //! connects to an address that it checked, and copies the bytes. Both get their sockets from the [`Namespace`] of the
 //! sandbox.
 
-mod address;
 mod destination;
 mod dns;
 mod forward;
@@ -15,7 +14,6 @@ mod pump;
 mod record;
 mod serve;
 
-pub use self::address::is_public;
 pub use self::destination::{Destination, PORTS};
 pub use self::network::Network;
 pub use self::record::{Connection, Decision};

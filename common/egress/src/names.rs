@@ -1,6 +1,5 @@
 //! Loopback addresses of names. A name gets its address with the first question about it.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use crate::destination::Destination;
@@ -12,15 +11,15 @@ const MOST: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Names {
     destinations: Vec<Destination>,
-    by_name: HashMap<String, Ipv4Addr>,
-    by_address: HashMap<Ipv4Addr, String>,
+    /// The names with an address, in the order of their addresses.
+    named: Vec<String>,
 }
 
 /// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     Known(Ipv4Addr),
-    /// The name is allowed and has no address yet. Listeners at the address are needed before [`Names::add`].
+    /// The name is allowed and gets this address with [`Names::add`]. Listeners at the address are needed before.
     New(Ipv4Addr),
     Unlisted,
     /// The name is allowed, but too many names have addresses.
@@ -38,9 +37,12 @@ pub(crate) struct Route {
     pub target: Option<SocketAddr>,
 }
 
+/// The network of the addresses. The last part numbers the names from 1.
+const NETWORK: [u8; 3] = [127, 64, 0];
+
 impl Names {
     pub(crate) fn new(destinations: Vec<Destination>) -> Self {
-        Self { destinations, by_name: HashMap::new(), by_address: HashMap::new() }
+        Self { destinations, named: Vec::new() }
     }
 
     /// Looks up a name in lower case.
@@ -48,22 +50,21 @@ impl Names {
         if name == "localhost" || name.ends_with(".localhost") {
             return Lookup::Known(Ipv4Addr::LOCALHOST);
         }
-        if let Some(address) = self.by_name.get(name) {
-            return Lookup::Known(*address);
-        }
-        if self.ports(name).is_empty() {
+        let known = self.named.iter().position(|known| known == name);
+        if known.is_none() && self.ports(name).is_empty() {
             return Lookup::Unlisted;
         }
-        match u8::try_from(self.by_name.len() + 1) {
-            Ok(number) if self.by_name.len() < MOST => Lookup::New(Ipv4Addr::new(127, 64, 0, number)),
+        let [a, b, c] = NETWORK;
+        match (known, u8::try_from(known.unwrap_or(self.named.len()) + 1)) {
+            (Some(_), Ok(number)) => Lookup::Known(Ipv4Addr::new(a, b, c, number)),
+            (None, Ok(number)) if self.named.len() < MOST => Lookup::New(Ipv4Addr::new(a, b, c, number)),
             _ => Lookup::Full,
         }
     }
 
-    /// Adds a name with its address.
-    pub(crate) fn add(&mut self, name: String, address: Ipv4Addr) {
-        self.by_address.insert(address, name.clone());
-        self.by_name.insert(name, address);
+    /// Gives a name the address of its lookup.
+    pub(crate) fn add(&mut self, name: &str) {
+        self.named.push(name.to_owned());
     }
 
     /// The ports at which a name may be reached.
@@ -78,7 +79,8 @@ impl Names {
     /// The route of a connection that arrived at a local address.
     pub(crate) fn route(&self, local: SocketAddrV4) -> Option<Route> {
         let (address, port) = (*local.ip(), local.port());
-        let name = self.by_address.get(&address);
+        let [network @ .., number] = address.octets();
+        let name = usize::from(number).checked_sub(1).filter(|_| network == NETWORK).and_then(|at| self.named.get(at));
         let applies = |destination: &&Destination| {
             let is_named = match name {
                 Some(name) => destination.contains(name),
@@ -109,7 +111,7 @@ mod tests {
     fn allocate(names: &mut Names, name: &str) -> Ipv4Addr {
         match names.look_up(name) {
             Lookup::New(address) => {
-                names.add(name.to_owned(), address);
+                names.add(name);
                 address
             }
             Lookup::Known(address) => address,

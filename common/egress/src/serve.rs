@@ -226,28 +226,20 @@ impl Server {
             Ok(question) => question,
             Err(reply) => return reply,
         };
-        let refuse = |rule| {
+        let refuse = |rule, code| {
             let refusal = Connection::refused(Some(question.name.clone()), rule);
             if self.recorder.refuse(refusal.clone()) {
                 self.namespace.explain_refusal(client, &refusal);
             }
+            Err(code)
         };
-        let address = match self.names.look_up(&question.name) {
-            Lookup::Known(address) => address,
-            Lookup::New(address) => match self.listen(&question.name, address) {
-                Ok(()) => address,
-                Err(_) => return Some(question.encode(Err(dns::FAILURE))),
-            },
-            Lookup::Unlisted => {
-                refuse("network");
-                return Some(question.encode(Err(dns::NO_NAME)));
-            }
-            Lookup::Full => {
-                refuse("limit");
-                return Some(question.encode(Err(dns::FAILURE)));
-            }
+        let answer = match self.names.look_up(&question.name) {
+            Lookup::Known(address) => Ok(address),
+            Lookup::New(address) => self.listen(&question.name, address).map(|()| address).map_err(|_| dns::FAILURE),
+            Lookup::Unlisted => refuse("network", dns::NO_NAME),
+            Lookup::Full => refuse("limit", dns::FAILURE),
         };
-        Some(question.encode(Ok(address)))
+        Some(question.encode(answer))
     }
 
     /// Listens at the address of a name, at each of its ports.
@@ -259,7 +251,7 @@ impl Server {
             listeners.push(listener);
         }
         self.listeners.extend(listeners);
-        self.names.add(name.to_owned(), address);
+        self.names.add(name);
         Ok(())
     }
 
