@@ -270,13 +270,9 @@ impl Journal {
 /// Returns the number of the last turn of a session in a ledger.
 fn last_turn(ledger: &Path, session: &str) -> Result<u64> {
     let session = Value::from(session).to_string();
-    let mut lines = cp_ledger::read::backward(ledger)?;
-    while let Some(raw) = lines.next()? {
-        let Some(line) = raw.stored().filter(|line| line.is_event("agent_turn")) else { continue };
-        if line.member("session") == Some(session.as_bytes()) {
-            let turn = line.member("turn").and_then(|turn| std::str::from_utf8(turn).ok()?.parse().ok());
-            return Ok(turn.unwrap_or_default());
-        }
-    }
-    Ok(0)
+    let turn = cp_ledger::read::newest(ledger, |line| {
+        let is_its = line.is_event("agent_turn") && line.member("session") == Some(session.as_bytes());
+        is_its.then(|| line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default())
+    })?;
+    Ok(turn.unwrap_or_default())
 }

@@ -100,22 +100,19 @@ impl Exchange {
 pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
     let Some(directory) = cp_ledger::home::session_directory(context)? else { return Ok(()) };
     let file = directory.join("session.jsonl");
-    let mut lines = cp_ledger::read::backward(&file)?;
-    while let Some(raw) = lines.next()? {
-        let Some(line) = raw.stored().filter(|line| line.is_event(QUESTION) || line.is_event(TURN)) else { continue };
-        if line.is_event(TURN) {
-            return Ok(());
-        }
-        let kept = line.member("content").unwrap_or(b"\"\"");
-        let whole = blob::resolve(&file, kept)?;
-        let question: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
-        let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
-        let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let (risk, end) = (risk::classify(&question), End::Interrupted);
-        let closed = Exchange { number, sent: question, risk, end, ..Exchange::default() };
-        return Transcript::open(&directory, &session, agent)?.close(&closed).map(drop);
-    }
-    Ok(())
+    let newest = cp_ledger::read::newest(&file, |line| {
+        let member = |name: &str| line.member(name).unwrap_or(b"null").to_vec();
+        let is_open = line.is_event(QUESTION);
+        (is_open || line.is_event(TURN)).then(|| is_open.then(|| (member("content"), member("turn"))))
+    })?;
+    let Some((kept, turn)) = newest.flatten() else { return Ok(()) };
+    let whole = blob::resolve(&file, &kept)?.unwrap_or(kept);
+    let question: String = serde_json::from_slice(&whole).unwrap_or_default();
+    let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let (risk, end) = (risk::classify(&question), End::Interrupted);
+    let number = serde_json::from_slice(&turn).unwrap_or_default();
+    let closed = Exchange { number, sent: question, risk, end, ..Exchange::default() };
+    Transcript::open(&directory, &session, agent)?.close(&closed).map(drop)
 }
 
 #[derive(Debug)]
