@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _, Subcommand};
-use cp_common::program::VERSION;
+use cp_common::program::{VERSION, message_of};
 use cp_common::spelling::misspelt_verb;
 use cp_common::{Error, Result};
 
@@ -282,11 +282,4 @@ fn check_word(word: &str) -> Result<()> {
     }
     let meant = near.map_or("see cp-ask help.".to_owned(), |near| format!("did you mean `{near}`?"));
     Err(Error::usage(format!("unknown command {word}")).hint(format!("{meant} To send the word: cp-ask -- {word}")))
-}
-
-/// Returns what the parser says in one line.
-fn message_of(e: &clap::Error) -> String {
-    let message = e.to_string();
-    let lines: Vec<&str> = message.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    lines.join(" ").trim_start_matches("error: ").to_owned()
 }

@@ -59,6 +59,12 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
 
 fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
     let home = Home::find(None)?;
+    // The session that the commands apply to.
+    let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
+    let current = || match variable("CP_SESSION") {
+        Some(session) => Ok(session),
+        None => Agent::of(agent, &home)?.current().ok_or_else(none),
+    };
     let text = match verb {
         Verb::Init(rest) => {
             templates::create_starters(&home)?;
@@ -68,13 +74,9 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Doctor(rest) => return execute("cp-shell", &["doctor", "--format", "text"], rest),
         Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest),
         Verb::Session(rest) => {
-            let session = current(agent, &home)?;
-            return execute("cp-session", &["load", "--session", &session, "--format", "text"], rest);
+            return execute("cp-session", &["load", "--format=text", "--session", &current()?], rest);
         }
-        Verb::Log(rest) => {
-            let session = current(agent, &home)?;
-            return execute("cp-log", &["query", "--session", &session, "--format", "raw"], rest);
-        }
+        Verb::Log(rest) => return execute("cp-log", &["query", "--format=raw", "--session", &current()?], rest),
         Verb::Reset => reset(agent, &home)?,
         Verb::Logs { limit, search } => logs::list(limit, search.as_deref())?,
         Verb::Models { action, rest } => return providers::models(action, rest, &home, out),
@@ -84,15 +86,6 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Help => arguments::usage(),
     };
     out.raw(text.as_bytes()).map(|()| 0)
-}
-
-/// Returns the session that the commands apply to.
-fn current(agent: Option<&str>, home: &Home) -> Result<String> {
-    if let Some(session) = variable("CP_SESSION") {
-        return Ok(session);
-    }
-    let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
-    Agent::of(agent, home)?.current().ok_or_else(none)
 }
 
 fn reset(agent: Option<&str>, home: &Home) -> Result<String> {

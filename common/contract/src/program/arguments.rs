@@ -183,10 +183,7 @@ pub(super) fn usage_error(program: &Program, verb: &clap::Command, error: &clap:
         }
         _ => {}
     }
-    let text = error.to_string();
-    let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
-    let message = first.strip_prefix("error: ").unwrap_or(&first).replace("subcommand", "verb");
-    let usage = Error::usage(message);
+    let usage = Error::usage(message_of(error).replace("subcommand", "verb"));
     let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     if let Some(nearest) = suggested.into_iter().find_map(word) {
         return usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?"));
@@ -200,6 +197,13 @@ pub(super) fn usage_error(program: &Program, verb: &clap::Command, error: &clap:
         ErrorKind::UnknownArgument if is_text() => usage.hint("write -- before a text that begins with a dash"),
         _ => usage.hint(format!("`{name} --help` lists the options")),
     }
+}
+
+/// Returns what the parser says, in one line.
+pub fn message_of(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// Rejects a path that is not UTF-8 if another process receives it as text, because it would name a different file
