@@ -217,7 +217,7 @@ fn governed(
     if !required && identity.prompt.is_none() {
         return Ok(None);
     }
-    let prompts = Prompts::load(context)?;
+    let prompts = Prompts::below(&Prompts::place(context)?)?;
     if required {
         must_be_registered(agent, &prompts)?;
     }

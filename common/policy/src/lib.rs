@@ -8,5 +8,5 @@ mod registry;
 pub mod template;
 
 pub use self::file::{GovernedPrompts, Llm, Network, Redact, table};
-pub use self::paths::{PathClass, check_writable, classify, default_roots, governed_roots};
+pub use self::paths::{PathClass, ROOTS_FILE, check_writable, classify, default_roots, governed_roots, parse_roots};
 pub use self::registry::{Row, Table};

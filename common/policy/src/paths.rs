@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cp_common::home::{Home, resolved, resolved_below};
 use cp_common::{Code, Error, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The governed roots of a tree without `config/governed_roots.json`.
 const GOVERNED_ROOTS: &str =
@@ -63,23 +63,29 @@ pub fn default_roots() -> Vec<String> {
 }
 
 /// The file that lists the governed roots of a tree.
-const LIST: &str = "config/governed_roots.json";
+pub const ROOTS_FILE: &str = "config/governed_roots.json";
+
+/// Parses the list of the governed roots of a tree.
+pub fn parse_roots(list: &[u8]) -> serde_json::Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct List {
+        governed_roots: Vec<String>,
+    }
+    serde_json::from_slice(list).map(|list: List| list.governed_roots)
+}
 
 /// Returns the governed roots of a tree: those in its list, else the default ones.
 #[must_use]
 pub fn governed_roots(root: &Path) -> Vec<String> {
-    let listed = || -> Option<Vec<String>> {
-        let list: serde_json::Value = serde_json::from_slice(&std::fs::read(root.join(LIST)).ok()?).ok()?;
-        list.get("governed_roots")?.as_array()?.iter().map(|prefix| prefix.as_str().map(str::to_owned)).collect()
-    };
-    listed().unwrap_or_else(default_roots)
+    let listed = std::fs::read(root.join(ROOTS_FILE)).ok().and_then(|list| parse_roots(&list).ok());
+    listed.unwrap_or_else(default_roots)
 }
 
 /// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots. Every option that names
 /// an output file must call this.
 pub fn check_writable(home: &Home, path: &Path) -> Result<()> {
     let path = resolved(&std::path::absolute(path)?);
-    let above = path.ancestors().skip(1).filter(|above| above.join(LIST).is_file());
+    let above = path.ancestors().skip(1).filter(|above| above.join(ROOTS_FILE).is_file());
     let is_configuration = path.starts_with(resolved(&home.path("config")));
     for root in above.chain([home.root()]) {
         if is_configuration || classify(&resolved(root), &path, &governed_roots(root)).0 == PathClass::Pristine {
@@ -126,7 +132,7 @@ mod tests {
         let check = |path: &str| check_writable(&home, &place.path().join(path));
         assert!(check("tree/own/x").is_ok() && check("home/out/x").is_ok() && check("home/specs/x").is_err());
         assert!(check("tree/specs/x").is_ok(), "nothing says that it is a tree");
-        std::fs::write(tree.join(LIST), r#"{"governed_roots":["own"]}"#).unwrap();
+        std::fs::write(tree.join(ROOTS_FILE), r#"{"governed_roots":["own"]}"#).unwrap();
         let refusal = check("tree/own/x").unwrap_err();
         assert_eq!((refusal.code(), &refusal.details()["class"]), (Code::Forbidden, &"PRISTINE".into()));
         std::os::unix::fs::symlink("tree/own", place.path().join("link")).unwrap();

@@ -20,11 +20,6 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Reads the registry that governs.
-    pub fn load(context: &Context) -> Result<Self> {
-        Self::below(&Self::place(context)?)
-    }
-
     /// The place of the registry that governs: the tree that `--root` names, if it has one, else the home.
     pub fn place(context: &Context) -> Result<PathBuf> {
         let tree = context.root()?.filter(|tree| tree.join(REGISTRY).exists());

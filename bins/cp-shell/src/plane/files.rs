@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::resolved_below;
 use cp_common::keys::hex;
 use cp_common::{Code, Error, Result};
-use cp_policy::{PathClass, Table, classify, default_roots};
+use cp_policy::{PathClass, ROOTS_FILE, Table, classify, default_roots, parse_roots};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -234,8 +234,6 @@ pub(crate) fn damaged(below: &Path, how: &str) -> Error {
         .hint("restore the file, or correct it")
 }
 
-const CONFIG: &str = "config/governed_roots.json";
-
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value> {
     let roots = roots(plane)?;
@@ -245,13 +243,7 @@ pub(super) fn governed_roots(plane: &Plane) -> Result<Value> {
 
 /// The governed roots of the tree, or the default ones.
 fn roots(plane: &Plane) -> Result<Vec<String>> {
-    let roots = plane.parsed(CONFIG, |config| {
-        let config: Value = serde_json::from_slice(config).map_err(|e| format!("not valid JSON: {e}"))?;
-        let roots = config.get("governed_roots").and_then(Value::as_array);
-        roots
-            .and_then(|roots| roots.iter().map(|root| root.as_str().map(str::to_owned)).collect())
-            .ok_or_else(|| "`governed_roots` is not a list of strings".to_owned())
-    })?;
+    let roots = plane.parsed(ROOTS_FILE, |list| parse_roots(list).map_err(|e| e.to_string()))?;
     Ok(roots.unwrap_or_else(default_roots))
 }
 
