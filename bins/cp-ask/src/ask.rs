@@ -6,6 +6,7 @@ use std::time::Duration;
 use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::{Child, ChildOptions, ask_with, cmd, find};
 use cp_common::home::Home;
+use cp_common::home::config::variable;
 use cp_common::output::{Output, printable_line, to_stderr};
 use cp_common::wire::quoted;
 use cp_common::wire::record::{Kind, closed_line};
@@ -20,8 +21,8 @@ use tempfile::TempDir;
 use crate::answer::Printer;
 use crate::arguments::Question;
 use crate::conversation::{Agent, query, reopened};
+use crate::files;
 use crate::templates::Template;
-use crate::{files, variable};
 
 /// Sends a question and prints the answer. Returns the exit status of the first program that failed.
 pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Result<u8> {

@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::given;
 use cp_common::coprocess::{cmd, on_path};
+use cp_common::home::config::variable;
 use cp_common::output::to_stderr;
 use cp_common::{Code, Error, Result};
 use ignore::WalkBuilder;
 use ignore::overrides::OverrideBuilder;
 use serde_json::{Value, json};
-
-use crate::variable;
 
 /// The most files that one argument may stand for.
 const MOST: usize = 500;

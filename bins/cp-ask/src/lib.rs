@@ -24,6 +24,7 @@ use std::ffi::OsString;
 
 use cp_common::coprocess::{find, replace};
 use cp_common::home::Home;
+use cp_common::home::config::variable;
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::completion;
 use cp_common::{Code, Error, Result};
@@ -109,11 +110,6 @@ const ALIASES: [(&str, &str); 8] = [
     ("SHELLCLAW_SKILLS_DIR", "CP_TOOLS_DIR"),
     ("SHELLCLAW_TOOLS_DIR", "CP_TOOLS_DIR"),
 ];
-
-/// Returns a variable that is not empty.
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
 
 /// Executes this process again with the variables that only have a value under another name, if there are any, so that
 /// every program that it starts has the same environment.

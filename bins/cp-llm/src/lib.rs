@@ -89,11 +89,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
-/// The value of an environment variable that is set and not empty.
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// Sleeps. Fails if a signal arrives first.
 fn pause(length: Duration) -> Result<()> {
     if cp_http::pause(length) { Ok(()) } else { signals::check() }

@@ -3,12 +3,11 @@
 
 use std::path::PathBuf;
 
+use cp_common::home::config::variable;
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::template::begins_with;
 use cp_policy::{GovernedPrompts, Llm, Network, table};
-
-use crate::variable;
 
 /// The variable with the token that permits use of the network.
 const TOKEN: &str = "CAPABILITY_NETWORK";

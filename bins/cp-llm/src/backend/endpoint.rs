@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cp_common::home::config::variable;
 use cp_common::{Code, Context, Error, Result};
 use cp_http::client::{Client, Timeouts};
 
@@ -14,7 +15,6 @@ use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
 use super::table::{ApiName, Table};
-use crate::variable;
 use crate::wire_api::WireApi;
 use crate::wire_api::anthropic::Anthropic;
 use crate::wire_api::gemini::Gemini;

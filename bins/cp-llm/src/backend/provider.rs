@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
 
+use cp_common::home::config::variable;
 use serde::Deserialize;
 
 use super::table::{ApiName, Table};
-use crate::variable;
 
 /// A row of `providers.toml`.
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use cp_common::home::config::variable;
 use cp_common::{Error, Result};
 use cp_http::client::address;
 use serde::Deserialize;
@@ -11,7 +12,6 @@ use serde_json::{Map, Value};
 use super::price::Price;
 use super::secret;
 use super::server::header;
-use crate::variable;
 
 /// The wire API of an endpoint, which the configuration calls its dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

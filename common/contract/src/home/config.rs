@@ -127,7 +127,7 @@ impl Config {
             return value(flag, Origin::Flag);
         }
         let setting = SETTINGS.iter().find(|s| s.key == key)?;
-        if let Some(text) = setting.variable.and_then(|name| std::env::var(name).ok()).filter(|text| !text.is_empty()) {
+        if let Some(text) = setting.variable.and_then(variable) {
             return value(&text, Origin::Environment);
         }
         if let Some(entry) = self.table.get(key) {
@@ -165,6 +165,11 @@ impl Config {
     pub fn file(&self) -> &Path {
         &self.file
     }
+}
+
+/// Returns the value of an environment variable that is set and not empty.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn line_of(text: &str, at: usize) -> u64 {

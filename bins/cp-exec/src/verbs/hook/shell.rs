@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::replace;
+use cp_common::home::config::variable;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
 
@@ -96,10 +97,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         drop(pass_cwd_on(&engine.policy, name, &wrapped.cwd_file));
     }
     Ok(())
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Replaces this process; returns only on failure.
