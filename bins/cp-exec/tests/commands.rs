@@ -122,7 +122,8 @@ fn compare(text: &str, share: f64) {
     let mut allowed = 0;
     for Typed { kind, command, refused } in corpus(text) {
         let (effect, answer) = contained(&exec, &command);
-        let is_denied = answer["error"]["details"]["denied"].is_array() || answer["data"]["denied"].is_array();
+        let has_some = |denied: &Value| denied.as_array().is_some_and(|denied| !denied.is_empty());
+        let is_denied = has_some(&answer["error"]["details"]["denied"]) || has_some(&answer["data"]["denied"]);
         if is_denied != refused {
             wrong.push(format!("{kind}: {command}: refused: {is_denied}: {answer}"));
         }

@@ -42,7 +42,7 @@ fn line_has_output_and_status_of_bash() {
             let result = details(&answer);
             assert_eq!(result["stdout"], json!(String::from_utf8_lossy(&outside.stdout)), "{line}: {answer}");
             assert_eq!(result["return_code"], json!(outside.status.code()), "{line}: {answer}");
-            assert_eq!(result["denied"], Value::Null, "{line}: {answer}");
+            assert_eq!(result["denied"], json!([]), "{line}: {answer}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::exec::{Exec, Who, details, everyone};
 
@@ -112,7 +112,7 @@ fn refusal_is_explained_and_approval_is_spent_once() {
         exec.approve(id, "yes");
         // There is no repository, so git itself fails now.
         let (outer, _) = exec.ask(&["-c", push]);
-        assert_eq!(details(&outer)["denied"], Value::Null, "{outer}");
+        assert_eq!(details(&outer)["denied"], json!([]), "{outer}");
         assert_eq!(exec.entries("approval.spent").len(), 1);
         assert_eq!(exec.ask(&["-c", push]).1, 9, "the approval was for one start");
     }
