@@ -24,7 +24,7 @@ use serde::Serialize;
 
 pub(crate) use self::store::{Kept, Store};
 use self::store::{Session, rows};
-use self::tree::{Entry, LARGEST, Walk, each, hash_of, open};
+use self::tree::{Directory, Entry, LARGEST, Walk, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
 use crate::file_id::FileId;
@@ -80,12 +80,11 @@ impl<'a> Baseline<'a> {
             trees.iter_mut().try_for_each(|tree| capture(&session, tree, LARGEST, false).map(drop))?;
             Ok(session)
         });
-        let missing =
-            trees.iter().flat_map(|tree| tree.directories.values()).flat_map(|directory| directory.entries.values());
-        let missing = missing.filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
+        let missing = trees.iter().flat_map(|tree| tree.directories.values()).flat_map(|directory| &directory.entries);
+        let missing = missing.filter(|(_, entry)| entry.is_ignored || entry.kind == FileKind::File);
         // If nothing is kept, each entry is recorded as it is.
-        let missing = missing.filter(|entry| entry.kept.is_none() && session.is_ok());
-        let missing = missing.map(|entry| entry.id.node()).collect();
+        let missing = missing.filter(|(_, entry)| entry.kept.is_none() && session.is_ok());
+        let missing = missing.map(|(_, entry)| entry.id.node()).collect();
         Self { trees, exclude, walk_limit, session, missing }
     }
 
@@ -107,10 +106,13 @@ impl<'a> Baseline<'a> {
 
     /// Adds the changes of a tree.
     fn compared_tree(&self, before: &Tree, now: &Tree, found: &mut Changes) {
+        let no_directory = Directory::default();
         for (path, directory) in &before.directories {
-            let now = now.directories.get(path);
+            let now = now.directories.get(path).unwrap_or(&no_directory);
+            let mut new = now.entries.len();
             for (name, entry) in &directory.entries {
-                let now = now.and_then(|now| now.entries.get(name));
+                let now = now.entry(name);
+                new -= usize::from(now.is_some());
                 let is_same = |now: &Entry| {
                     now.kind == FileKind::File
                         && entry.kind == now.kind
@@ -121,13 +123,14 @@ impl<'a> Baseline<'a> {
                     self.compared(&path.join(name), Some(entry), now, found);
                 }
             }
+            // In most directories nothing is new.
+            for (name, entry) in now.entries.iter().filter(|(name, _)| new > 0 && directory.entry(name).is_none()) {
+                self.compared(&path.join(name), None, Some(entry), found);
+            }
         }
-        for (path, directory) in &now.directories {
-            let before = before.directories.get(path);
+        for (path, directory) in now.directories.iter().filter(|(path, _)| !before.directories.contains_key(*path)) {
             for (name, entry) in &directory.entries {
-                if !before.is_some_and(|before| before.entries.contains_key(name)) {
-                    self.compared(&path.join(name), None, Some(entry), found);
-                }
+                self.compared(&path.join(name), None, Some(entry), found);
             }
         }
     }
@@ -203,8 +206,9 @@ impl<'a> Baseline<'a> {
 /// manifest. The manifest of a history is not replaced, because a run can be undone with it.
 fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
     let (last, manifest) = session.last(&tree.root)?;
-    let known: HashMap<FileId, Kept> = rows(&manifest).map(|(id, kept, _)| (id, kept)).collect();
-    let mut unknown = Vec::new();
+    let count = rows(&manifest).count();
+    let (mut known, mut unknown) = (HashMap::with_capacity(count), Vec::new());
+    known.extend(rows(&manifest).map(|(id, kept, _)| (id, kept)));
     for (path, directory) in &mut tree.directories {
         for (name, entry) in &mut directory.entries {
             if entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored {
@@ -224,8 +228,10 @@ fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: boo
         entry.kept.is_some()
     });
     let kept = || tree.entries().filter_map(|(path, entry)| Some((entry.id, entry.kept?, path)));
-    // A file that is gone must not be put back.
-    if !is_new.contains(&true) && rows(&manifest).map(|row| row.2.to_owned()).eq(kept().map(|row| row.2)) {
+    let files = tree.directories.values().flat_map(|directory| &directory.entries);
+    // A file of a history that is gone must not be put back, and one that was renamed not at its old path.
+    let is_same = || !is_history || rows(&manifest).map(|row| row.2.to_owned()).eq(kept().map(|row| row.2));
+    if !is_new.contains(&true) && files.filter(|(_, entry)| entry.kept.is_some()).count() == count && is_same() {
         return Ok(last);
     }
     let name = if is_history { session.name(&tree.root) } else { last };

@@ -87,7 +87,8 @@ pub(crate) struct Tree {
 /// A directory that was read.
 #[derive(Default)]
 pub(super) struct Directory {
-    pub entries: BTreeMap<OsString, Entry>,
+    /// By name, in byte order.
+    pub entries: Vec<(OsString, Entry)>,
     ignored: Ignored,
 }
 
@@ -112,7 +113,7 @@ impl Tree {
     /// Leaves out the entries whose path is not meant.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
         for (path, directory) in &mut self.directories {
-            directory.entries.retain(|name, _| is_meant(&path.join(name)));
+            directory.entries.retain(|(name, _)| is_meant(&path.join(name)));
         }
     }
 }
@@ -192,7 +193,7 @@ impl<'a> Walk<'a> {
             }
             // The entry was removed in the meantime.
             let Ok(mut entry) = Entry::at(&directory, name) else { return };
-            let same = before.and_then(|before| before.entries.get(name)).filter(|same| same.kind == entry.kind);
+            let same = before.and_then(|before| before.entry(name)).filter(|same| same.kind == entry.kind);
             entry.is_ignored = match same {
                 Some(same) => same.is_ignored,
                 None => ignored.contains(path, name, entry.kind == FileKind::Directory),
@@ -202,7 +203,15 @@ impl<'a> Walk<'a> {
         let count = found.len() as u64;
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
         left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
-        Ok(Directory { entries: found.into_iter().collect(), ignored })
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(Directory { entries: found, ignored })
+    }
+}
+
+impl Directory {
+    pub(super) fn entry(&self, name: &OsStr) -> Option<&Entry> {
+        let at = self.entries.binary_search_by(|(known, _)| known.as_os_str().cmp(name)).ok()?;
+        Some(&self.entries[at].1)
     }
 }
 
@@ -211,7 +220,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOL
 /// The directory of a root that is a file, with this entry only.
 fn of_file(root: &Path) -> Option<(PathBuf, Directory)> {
     let entry = (root.file_name()?.to_owned(), Entry::of_path(root).ok()?);
-    Some((root.parent()?.to_owned(), Directory { entries: BTreeMap::from([entry]), ..Directory::default() }))
+    Some((root.parent()?.to_owned(), Directory { entries: vec![entry], ..Directory::default() }))
 }
 
 /// The fewest items for which a thread is worth its start.
