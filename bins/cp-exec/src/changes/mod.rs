@@ -108,11 +108,14 @@ impl<'a> Baseline<'a> {
     fn compared_tree(&self, before: &Tree, now: &Tree, found: &mut Changes) {
         let no_directory = Directory::default();
         for (path, directory) in &before.directories {
-            let now = now.directories.get(path).unwrap_or(&no_directory);
-            let mut new = now.entries.len();
+            // Both are sorted by name.
+            let now = &now.directories.get(path).unwrap_or(&no_directory).entries;
+            let mut now = now.iter().peekable();
             for (name, entry) in &directory.entries {
-                let now = now.entry(name);
-                new -= usize::from(now.is_some());
+                while let Some((other, new)) = now.next_if(|(other, _)| other < name) {
+                    self.compared(&path.join(other), None, Some(new), found);
+                }
+                let now = now.next_if(|(other, _)| other == name).map(|(_, now)| now);
                 let is_same = |now: &Entry| {
                     now.kind == FileKind::File
                         && entry.kind == now.kind
@@ -123,9 +126,8 @@ impl<'a> Baseline<'a> {
                     self.compared(&path.join(name), Some(entry), now, found);
                 }
             }
-            // In most directories nothing is new.
-            for (name, entry) in now.entries.iter().filter(|(name, _)| new > 0 && directory.entry(name).is_none()) {
-                self.compared(&path.join(name), None, Some(entry), found);
+            for (other, new) in now {
+                self.compared(&path.join(other), None, Some(new), found);
             }
         }
         for (path, directory) in now.directories.iter().filter(|(path, _)| !before.directories.contains_key(*path)) {
