@@ -32,11 +32,6 @@ impl Journal {
         (self.run, self.path, self.ledger) = (Some(run.to_owned()), ledger.to_owned(), None);
     }
 
-    /// True if a run makes the calls.
-    pub(crate) const fn is_of_run(&self) -> bool {
-        self.run.is_some()
-    }
-
     /// Who asks for an approval.
     pub(crate) fn asked_by(&self, call_id: Option<String>) -> AskedBy {
         let (program, agent) = ("cp-mcp".to_owned(), self.agent.clone());

@@ -10,4 +10,4 @@ pub use self::message::{
     METHOD_NOT_FOUND, MODERN, Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, read, request, result,
 };
 pub use self::offers::{Hints, Offer, OfferingServer, Offers};
-pub use self::tool::{Annotations, CallResult, Media, Tool, is_tool_name};
+pub use self::tool::{Annotations, Block, CallResult, Tool, is_tool_name};

@@ -23,17 +23,10 @@ pub const UNSUPPORTED_VERSION: i64 = -32022;
 /// A received message.
 #[derive(Debug)]
 pub enum Message<'a> {
-    /// A request, which needs a response.
+    /// A request, which needs a response, or a notification, which has none.
     Request {
-        /// Its id, as it was written.
-        id: &'a RawValue,
-        /// The method.
-        method: String,
-        /// The parameters.
-        params: Option<&'a RawValue>,
-    },
-    /// A notification, which has no response.
-    Notification {
+        /// The id of a request, as it was written.
+        id: Option<&'a RawValue>,
         /// The method.
         method: String,
         /// The parameters.
@@ -103,8 +96,7 @@ impl<'a> Incoming<'a> {
     fn message(self) -> Option<Message<'a>> {
         let Self { method, params, result, error, .. } = self;
         Some(match (method, self.id.filter(|id| id.get() != "null"), result, error) {
-            (Some(method), Some(id), ..) => Message::Request { id, method, params },
-            (Some(method), None, ..) => Message::Notification { method, params },
+            (Some(method), id, ..) => Message::Request { id, method, params },
             (None, Some(id), _, Some(failure)) => Message::Answer { id, outcome: Err(failure) },
             (None, Some(id), result, None) => {
                 Message::Answer { id, outcome: result.ok_or_else(|| Failure::new(0, "the answer has no result")) }
@@ -222,23 +214,14 @@ pub struct Initialize {
     pub client_info: Party,
 }
 
-/// The result of `server/discover` and of `initialize`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// What a client reads of the result of `server/discover` and of `initialize`.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Greeting {
     /// The negotiated version, after a handshake.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol_version: String,
-    /// The supported versions without a handshake.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub supported_versions: Vec<String>,
-    /// The capabilities of the server.
-    pub capabilities: Value,
     /// The server.
     pub server_info: Party,
-    /// The instructions for the model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instructions: Option<String>,
 }
 
 #[cfg(test)]
@@ -253,6 +236,7 @@ mod tests {
         let line = request(Some(&seven), "tools/list", Some(&json!({"cursor": "x"}))).unwrap();
         assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/list\",\"params\":{\"cursor\":\"x\"}}\n");
         let Ok(Message::Request { id, method, params }) = read(line.as_bytes()) else { panic!("{line}") };
+        let id = id.unwrap();
         assert_eq!((method.as_str(), params.unwrap().get()), ("tools/list", "{\"cursor\":\"x\"}"));
         let answered = result(id, &json!({"tools": []})).unwrap();
         let found = read(answered.as_bytes());
@@ -263,14 +247,14 @@ mod tests {
         assert_eq!((found.versions(), &found), (Some(vec!["1", "2"]), &why));
         let said = request(None, "notifications/initialized", Some(&json!({}))).unwrap();
         assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
-        assert!(matches!(read(said.as_bytes()), Ok(Message::Notification { .. })));
+        assert!(matches!(read(said.as_bytes()), Ok(Message::Request { id: None, .. })));
     }
 
     #[test]
     fn id_and_large_integer_are_kept() {
         let line = br#"{"jsonrpc":"2.0","id":"a\"1","method":"x","params":{"n":12345678901234567890123}}"#;
         let Ok(Message::Request { id, params, .. }) = read(line) else { panic!() };
-        let answered = result(id, &params).unwrap();
+        let answered = result(id.unwrap(), &params).unwrap();
         assert!(answered.contains(r#""id":"a\"1","result":{"n":12345678901234567890123}"#), "{answered}");
     }
 }

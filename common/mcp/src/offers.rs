@@ -21,25 +21,9 @@ pub struct Offers {
 pub struct OfferingServer {
     /// Its name.
     pub name: String,
-    /// What started it, with the names of variables and not their values.
-    pub command: Vec<String>,
-    /// The variables that it was given, by name.
+    /// The tools that are left out, and the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub env: Vec<String>,
-    /// tool, or none where it runs outside the sandbox.
-    pub sandbox: String,
-    /// The name that it says it has.
-    pub server_name: String,
-    /// Which version of itself it says it is.
-    pub server_version: String,
-    /// The version of the protocol that it is spoken to in.
-    pub protocol: String,
-    /// Its instructions for a model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instructions: Option<String>,
-    /// The tools that are left out: the name, the reason, and the approval that would offer it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<(String, String, Option<String>)>,
+    pub left_out: Vec<(String, String)>,
     /// Why it does not answer.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub error: Value,

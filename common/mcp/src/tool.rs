@@ -79,33 +79,21 @@ pub struct CallResult {
     pub request_state: Option<Box<RawValue>>,
 }
 
-/// An image or audio block: its media type, and its bytes in base64.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Media {
-    /// The media type, such as `image/png`.
-    pub media_type: String,
-    /// The bytes in base64.
-    pub data: String,
-    /// True for an image, false for audio.
-    pub is_image: bool,
-}
-
-/// A content block of a known type.
+/// A content block: a text, an image or audio in base64, or an embedded resource.
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-enum Block {
-    Text { text: String },
-    Image { data: String, mime_type: String },
-    Audio { data: String, mime_type: String },
-}
-
-/// An embedded resource.
-#[derive(Deserialize)]
-struct Resource<'a> {
+#[serde(rename_all = "camelCase")]
+pub struct Block {
+    /// `text`, `image`, `audio` or `resource`; there are others.
     #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(borrow)]
-    resource: &'a RawValue,
+    pub kind: String,
+    /// The media type, such as `image/png`.
+    #[serde(default)]
+    pub mime_type: String,
+    /// The bytes in base64.
+    #[serde(default)]
+    pub data: String,
+    text: Option<String>,
+    resource: Option<Box<RawValue>>,
 }
 
 impl CallResult {
@@ -130,29 +118,25 @@ impl CallResult {
     }
 
     /// The images and audio of the result.
-    pub fn media(&self) -> impl Iterator<Item = Media> {
-        self.content.iter().filter_map(|block| match serde_json::from_str(block.get()).ok()? {
-            Block::Text { .. } => None,
-            Block::Image { data, mime_type } => Some(Media { media_type: mime_type, data, is_image: true }),
-            Block::Audio { data, mime_type } => Some(Media { media_type: mime_type, data, is_image: false }),
-        })
+    pub fn media(&self) -> impl Iterator<Item = Block> {
+        let blocks = self.content.iter().filter_map(|block| serde_json::from_str::<Block>(block.get()).ok());
+        blocks.filter(|block| ["image", "audio"].contains(&block.kind.as_str()))
     }
 }
 
 /// A block as text. Images and audio become placeholders; a block of an unknown type is its JSON.
 fn text_of(block: &RawValue, is_shown: &impl Fn(&str, &str) -> bool) -> String {
-    match serde_json::from_str(block.get()) {
-        Ok(Block::Text { text }) => text,
-        Ok(Block::Image { mime_type, data }) if is_shown(&mime_type, &data) => format!("[image, {mime_type}]"),
-        Ok(Block::Image { mime_type, .. }) => format!("[image, {mime_type}: not shown]"),
-        Ok(Block::Audio { mime_type, .. }) => format!("[audio, {mime_type}: not shown]"),
-        Err(_) => match serde_json::from_str(block.get()) {
-            Ok(Resource { kind: "resource", resource }) => {
-                let value: Value = serde_json::from_str(resource.get()).unwrap_or_default();
-                value["text"].as_str().unwrap_or_else(|| resource.get()).to_owned()
-            }
-            _ => block.get().to_owned(),
-        },
+    let whole = || block.get().to_owned();
+    let Ok(Block { kind, mime_type, data, text, resource }) = serde_json::from_str(block.get()) else { return whole() };
+    match (kind.as_str(), text, resource) {
+        ("text", Some(text), _) => text,
+        ("image", ..) if is_shown(&mime_type, &data) => format!("[image, {mime_type}]"),
+        ("image" | "audio", ..) => format!("[{kind}, {mime_type}: not shown]"),
+        ("resource", _, Some(resource)) => {
+            let value: Value = serde_json::from_str(resource.get()).unwrap_or_default();
+            value["text"].as_str().unwrap_or_else(|| resource.get()).to_owned()
+        }
+        _ => whole(),
     }
 }
 
@@ -185,8 +169,8 @@ mod tests {
         let expected = "a\n[image, image/png: not shown]\nb\n{\"type\":\"resource_link\",\"uri\":\"y\"}";
         assert_eq!(result.text(|_, _| false), expected);
         assert!(result.text(|_, _| true).contains("[image, image/png]\n"));
-        let image = Media { media_type: "image/png".into(), data: "AA==".into(), is_image: true };
-        assert_eq!(result.media().collect::<Vec<_>>(), [image]);
+        let media: Vec<_> = result.media().map(|media| (media.kind, media.mime_type, media.data)).collect();
+        assert_eq!(media, [("image".to_owned(), "image/png".to_owned(), "AA==".to_owned())]);
         let structured: CallResult = serde_json::from_str(r#"{"structuredContent":{"n":1}}"#).unwrap();
         assert_eq!((structured.text(|_, _| false).as_str(), structured.is_error), (r#"{"n":1}"#, false));
     }

@@ -58,12 +58,9 @@ impl Server {
         let listing = self.gate.listing.take().unwrap_or_default();
         let tools = listing.offered(&self.gate.redactor);
         let tools = tools.iter().map(|tool| Ok(self.offer(self.decode(tool)?))).collect::<Result<_>>()?;
-        let described = self.gate.described_server(self.greeting.as_ref());
-        let mut server: OfferingServer = serde_json::from_value(described).map_err(|e| self.invalid(&e.to_string()))?;
-        server.instructions = self.greeting.as_ref().and_then(|greeting| greeting.instructions.clone());
-        server.left_out = listing.left_out();
+        let (name, left_out) = (self.spec.name.clone(), listing.left_out.clone());
         self.gate.listing = Some(listing);
-        Ok((server, tools))
+        Ok((OfferingServer { name, left_out, error: Value::Null }, tools))
     }
 
     fn offer(&self, Tool { name, description, input_schema, annotations }: Tool) -> Offer {
@@ -159,7 +156,7 @@ impl Server {
         self.gate.own.iter_mut().for_each(|own| own.call = Some(call.id.clone()));
         let params = raw(&Params { name: tool, arguments: &call.input, meta: self.meta() })?;
         let started = self.gate.begin(Some(&params), context)?;
-        let receipt = Some(started.receipt.clone());
+        let receipt = started.receipt.clone();
         let answer = self.gate.ask("tools/call", &params, Some(started), context)?;
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (id, name) = (call.id.clone(), call.name.clone());
@@ -180,8 +177,8 @@ impl Server {
                 .with("questions", answer.input_requests.unwrap_or_default()));
         }
         let is_shown = |media: &str, data: &str| IMAGES.contains(&media) && (1..=LARGEST).contains(&data.len());
-        let images = answer.media().filter(|media| media.is_image && is_shown(&media.media_type, &media.data));
-        result.images = images.map(|media| Block::image(&media.media_type, &media.data)).collect();
+        let images = answer.media().filter(|media| media.kind == "image" && is_shown(&media.mime_type, &media.data));
+        result.images = images.map(|media| Block::image(&media.mime_type, &media.data)).collect();
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
         Ok(ToolResult { content: answer.text(is_shown), is_error: answer.is_error, ..result })
     }

@@ -137,7 +137,7 @@ impl Link {
                 }
                 is_answer
             }
-            Message::Request { .. } | Message::Notification { .. } => false,
+            Message::Request { .. } => false,
         };
         self.pass(bytes)?;
         Ok(is_answer)

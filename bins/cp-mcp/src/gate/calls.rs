@@ -1,36 +1,32 @@
 //! Tool calls: which pass, which wait for approval, and which are refused.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::time::Instant;
 
-use cp_common::program::approval::{approve_line, find, new as new_approval, pause, take};
+use cp_common::output::printable_line;
+use cp_common::program::approval::{find, new as new_approval, pause, take};
 use cp_common::program::grant::policy_hash;
-use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
+use cp_common::wire::{Action, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::{Annotations, Failure, METHOD_NOT_FOUND, Party};
+use cp_mcp_wire::{Annotations, Failure, METHOD_NOT_FOUND, Party, is_tool_name};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Gate;
 use super::message::{Members, members_of, raw};
-use super::tools::{Change, LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
-
-/// A call that was permitted, and is on the ledger.
-pub(crate) struct StartedCall {
-    pub(super) call: Call,
-    /// The receipt of its ledger entry.
-    pub(crate) receipt: Receipt,
-    began: Instant,
-}
+use super::tools::{LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
 
 /// A call as the client sends it.
-pub(super) struct Call {
+pub(crate) struct Call {
     tool: String,
     arguments: Box<RawValue>,
     /// The state by which the server continues an earlier call.
     state: Option<Box<RawValue>>,
+    began: Instant,
+    /// The receipt of its ledger entry, after it was permitted.
+    pub(crate) receipt: Option<Receipt>,
 }
 
 impl Call {
@@ -47,7 +43,13 @@ impl Call {
             )));
         }
         let arguments = arguments.map_or_else(|| RawValue::from_string("{}".to_owned()), Ok).map_err(invalid)?;
-        Ok(Self { tool, arguments, state: members.remove("requestState") })
+        let (state, began) = (members.remove("requestState"), Instant::now());
+        Ok(Self { tool, arguments, state, began, receipt: None })
+    }
+
+    /// The hash of the call and the state that continues it.
+    pub(super) fn continued_by(&self, state: &RawValue) -> String {
+        keys::hash(json!([self.tool, self.arguments.get(), state.get()]).to_string().as_bytes())
     }
 }
 
@@ -85,11 +87,11 @@ impl Gate {
     }
 
     /// Decides about a call, and records it before it is sent, or its refusal.
-    pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<StartedCall> {
+    pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Call> {
         if self.listing.is_none() {
             self.need_list(params, context)?;
         }
-        let call = Call::of(params)?;
+        let mut call = Call::of(params)?;
         let decided = self.decide(&call);
         let call_id = self.own.as_ref().and_then(|own| own.call.as_deref());
         let Call { tool, arguments, .. } = &call;
@@ -99,8 +101,9 @@ impl Gate {
         let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id, refused };
         match decided {
             Ok(()) => {
-                let receipt = self.journal.intend("mcp.call", &entry)?;
-                Ok(StartedCall { call, receipt, began: Instant::now() })
+                call.receipt = Some(self.journal.intend("mcp.call", &entry)?);
+                call.began = Instant::now();
+                Ok(call)
             }
             // The call is made again after the approval.
             Err(error) if call_id.is_some() && error.code() == Code::HumanRequired => Err(error),
@@ -108,19 +111,31 @@ impl Gate {
         }
     }
 
-    /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet.
+    /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet. Of two tools
+    /// with one name the first counts, because a client must not see one and call the other.
     fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
-        if let Some(pins) = load_pins(&self.name, &self.home)? {
-            for tool in &mut listing.tools {
-                if pins.get(&tool.name).is_none_or(|pin| pin.hash != tool.pin.hash) {
-                    tool.change = self.review_change(tool, &pins)?;
-                }
-            }
-        } else {
-            self.pin(Pins::new(), &listing.tools)?;
+        let mut names = HashSet::new();
+        listing.tools.retain(|tool| names.insert(tool.name.clone()));
+        for tool in listing.tools.extract_if(.., |tool| !is_tool_name(&tool.name)) {
+            let reason = "its name has characters other than letters, digits, `_`, `.` and `-`";
+            listing.left_out.push((printable_line(&tool.name), reason.to_owned()));
         }
+        let pins = match load_pins(&self.name, &self.home)? {
+            Some(pins) => pins,
+            None => self.pin(Pins::new(), &listing.tools)?,
+        };
         listing.tools.retain(|tool| self.table.allows(&tool.name));
-        for (name, reason) in &listing.refused {
+        for tool in &mut listing.tools {
+            match self.check_pin(tool, &pins) {
+                Err(error) if error.code() == Code::HumanRequired => {
+                    let (why, cure) = (error.message(), error.hint_text().unwrap_or_default());
+                    let reason = format!("{why}: {cure}; another server needs another name, --server NAME");
+                    listing.left_out.push((tool.name.clone(), reason));
+                }
+                checked => checked?,
+            }
+        }
+        for (name, reason) in &listing.left_out {
             let warning = format!("the tool `{name}` of the server {} is left out: {reason}", self.name);
             if self.warned.insert(warning.clone()) {
                 self.warnings.push(warning);
@@ -131,39 +146,34 @@ impl Gate {
     }
 
     /// Records these tools, and keeps them with the other pins.
-    fn pin<'a>(&mut self, mut pins: Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<()> {
-        let seen: Pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
-        let hashes: BTreeMap<_, _> = seen.iter().map(|(name, pin)| (name, &pin.hash)).collect();
-        self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
+    fn pin<'a>(&mut self, mut pins: Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<Pins> {
+        let seen: Pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.hash.clone())).collect();
+        self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": seen }))?;
         pins.extend(seen);
-        keep_pins(&self.name, &pins, &self.home)
+        keep_pins(&self.name, &pins, &self.home)?;
+        Ok(pins)
     }
 
-    /// Decides about a tool that differs from its pin; `None` if its change is approved.
-    fn review_change(&mut self, tool: &ListedTool, pins: &Pins) -> Result<Option<Change>> {
+    /// Refuses a tool that differs from its pin, until a person has approved all that it says of itself.
+    fn check_pin(&mut self, tool: &mut ListedTool, pins: &Pins) -> Result<()> {
         let before = pins.get(&tool.name);
-        let (what, diff) = tool.pin.difference(before);
-        let why = format!("the tool {} of the server {} {what}", tool.name, self.name);
-        let shown = Shown {
-            tool: Some(format!("{}: {}", self.name, tool.name)),
-            diff: Some(diff),
-            risk: "high".to_owned(),
-            rule: "mcp.pinned".to_owned(),
-            why: why.clone(),
-            ..Shown::default()
-        };
-        let request = json!([self.name, tool.name, before.map(|pin| &pin.hash), tool.pin.hash]).to_string();
-        let binds = Binds { request: keys::hash(request.as_bytes()), ..Binds::default() };
-        let approval = self.approval(Level::Owner, shown, binds)?;
-        if self.is_granted(&approval)? {
-            return self.pin(pins.clone(), [tool]).map(|()| None);
+        if before != Some(&tool.hash) {
+            let what = if before.is_some() { "has changed" } else { "is new" };
+            let shown = Shown {
+                tool: Some(format!("{}: {}", self.name, tool.name)),
+                diff: Some(format!("{:#}", tool.said)),
+                risk: "high".to_owned(),
+                rule: "mcp.pinned".to_owned(),
+                why: format!("the tool {} of the server {} {what}", tool.name, self.name),
+                ..Shown::default()
+            };
+            let request = json!([self.name, tool.name, before, tool.hash]).to_string();
+            let binds = Binds { request: keys::hash(request.as_bytes()), ..Binds::default() };
+            self.need_grant(Level::Owner, shown, binds)?;
+            self.pin(pins.clone(), [&*tool])?;
         }
-        let line = approve_line(&self.home, &approval.id);
-        if self.warned.insert(approval.id.clone()) {
-            let other = "another server needs another name, --server NAME";
-            self.warnings.push(format!("{why}; to see and accept it: {line}; {other}"));
-        }
-        Ok(Some((why, Box::new(approval))))
+        tool.is_pinned = true;
+        Ok(())
     }
 
     /// Decides about a call. The error is the reason of a refusal.
@@ -188,19 +198,13 @@ impl Gate {
     }
 
     fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
-        if tool.change.is_some() {
+        if !tool.is_pinned {
             // The change may have been approved since.
             let pins = load_pins(&self.name, &self.home)?.unwrap_or_default();
-            let is_kept = pins.get(&tool.name).is_some_and(|pin| pin.hash == tool.pin.hash);
-            tool.change = if is_kept { None } else { self.review_change(tool, &pins)? };
-        }
-        if let Some((why, approval)) = &tool.change {
-            let line = approve_line(&self.home, &approval.id);
-            let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
-            return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
+            self.check_pin(tool, &pins)?;
         }
         let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
-        if call.state.as_ref().is_some_and(|state| self.states.remove(&continuation_key(call, state))) {
+        if call.state.as_ref().is_some_and(|state| self.states.remove(&call.continued_by(state))) {
             return Ok(());
         }
         let shown = Shown {
@@ -219,24 +223,22 @@ impl Gate {
             target: None,
             policy: policy_hash(&self.home)?,
         };
-        let approval = self.approval(Level::Agent, shown, binds)?;
-        if self.is_granted(&approval)? {
-            return Ok(());
-        }
-        Err(pause(&self.home, &approval)?)
+        self.need_grant(Level::Agent, shown, binds)
     }
 
     /// Records the result of a call.
     pub(super) fn record_result(
         &mut self,
-        started: Option<&StartedCall>,
+        call: Option<&Call>,
         is_error: bool,
         result: Option<&RawValue>,
     ) -> Result<()> {
-        let Some(StartedCall { call, receipt, began }) = started else { return Ok(()) };
-        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let Some(call) = call else { return Ok(()) };
+        let duration_ms = u64::try_from(call.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let seq = call.receipt.as_ref().map(|receipt| receipt.seq);
         let hash = result.map(|result| keys::hash(result.get().as_bytes()));
-        let mut end = json!({ "call": receipt.seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
+        let mut end =
+            json!({ "call": seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
         if let Some(id) = self.own.as_ref().and_then(|own| own.call.as_ref()) {
             end["call_id"] = json!(id);
         }
@@ -250,25 +252,19 @@ impl Gate {
         is_asked.then(|| self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive()))?
     }
 
-    fn approval(&self, level: Level, shown: Shown, binds: Binds) -> Result<Approval> {
+    /// Spends the grant of an approval. Without one, the approval is asked for by the error.
+    fn need_grant(&mut self, level: Level, shown: Shown, binds: Binds) -> Result<()> {
         let call_id = self.own.as_ref().and_then(|own| own.call.clone());
         // Only a run keeps a decision for all of it.
         let scopes: &[Scope] = if call_id.is_some() { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
-        new_approval(self.journal.asked_by(call_id), Action::Server, level, scopes, shown, binds)
-    }
-
-    /// True if the approval was granted; this spends the grant. Otherwise the approval is requested.
-    fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
-        let home = self.home.clone();
-        if let Some(spent) = take(&home, approval)? {
-            self.journal.approval(ApprovalEvent::Spent(&spent.grant), approval)?;
-            return Ok(true);
+        let approval = new_approval(self.journal.asked_by(call_id), Action::Server, level, scopes, shown, binds)?;
+        if let Some(spent) = take(&self.home, &approval)? {
+            return self.journal.approval(ApprovalEvent::Spent(&spent.grant), &approval).map(drop);
         }
-        if find(&home, &approval.id).is_err() {
-            self.journal.approval(ApprovalEvent::Asked, approval)?;
-            pause(&home, approval)?;
+        if find(&self.home, &approval.id).is_err() {
+            self.journal.approval(ApprovalEvent::Asked, &approval)?;
         }
-        Ok(false)
+        Err(pause(&self.home, &approval)?)
     }
 }
 
@@ -284,8 +280,4 @@ struct Entry<'a> {
     call_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<Value>,
-}
-
-pub(super) fn continuation_key(call: &Call, state: &RawValue) -> String {
-    keys::hash(json!([call.tool, call.arguments.get(), state.get()]).to_string().as_bytes())
 }

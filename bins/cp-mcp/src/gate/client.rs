@@ -16,12 +16,14 @@ impl Gate {
         // An ambiguous line is not passed on, because the server could interpret it differently.
         let checked = check(line).map_err(|fault| (None, Failure::new(PARSE_ERROR, format!("not JSON: {fault}"))));
         match checked.and_then(|()| read(line)) {
-            Ok(Message::Request { id, method, params }) => match self.pass_request(id, &method, params, context) {
-                Err(error) if !error.is_fatal() => self.refuse(id, &method, &error),
-                done => return done,
-            },
+            Ok(Message::Request { id: Some(id), method, params }) => {
+                match self.pass_request(id, &method, params, context) {
+                    Err(error) if !error.is_fatal() => self.refuse(id, &method, &error),
+                    done => return done,
+                }
+            }
             // A server that has exited needs no notification and no response.
-            Ok(Message::Notification { method, params }) => {
+            Ok(Message::Request { id: None, method, params }) => {
                 if method == "notifications/cancelled" {
                     self.cancelled(params)?;
                 }

@@ -186,8 +186,8 @@ pub(super) fn check_media(result: &CallResult) -> Result<()> {
     match result.media().find(|media| STANDARD.decode(&media.data).is_err()) {
         None => Ok(()),
         Some(media) => {
-            let kind = if media.is_image { "an image" } else { "audio" };
-            let message = format!("the result has {kind} ({}) that is not valid base64", media.media_type);
+            let kind = if media.kind == "image" { "an image" } else { "audio" };
+            let message = format!("the result has {kind} ({}) that is not valid base64", media.mime_type);
             Err(Error::new(Code::Server, message))
         }
     }

@@ -8,12 +8,11 @@ mod server;
 mod tools;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use cp_common::home::Home;
-use cp_common::keys::{hash, random};
+use cp_common::keys::random;
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
@@ -24,7 +23,7 @@ use cp_servers::{Launcher, Table, is_name};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use self::calls::StartedCall;
+use self::calls::Call;
 use self::message::Id;
 pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, party, raw};
 use self::tools::Listing;
@@ -54,8 +53,6 @@ const FIRST_ID: u32 = 1 << 30;
 const POLL: Duration = Duration::from_millis(20);
 /// The most characters of a line that a warning shows.
 const SHOWN: usize = 100;
-/// The largest file next to the program that is hashed, in bytes: a script, and not its data.
-const LARGEST_SCRIPT: u64 = 16 << 20;
 
 /// A server behind the gate, which gets its messages from an outbox. Its own are posted as events; its exit is the last
 /// of them.
@@ -169,7 +166,7 @@ struct Request {
     /// True for a request of the gate itself.
     is_own: bool,
     /// The call of a tool, which is on the ledger.
-    call: Option<StartedCall>,
+    call: Option<Call>,
     /// Ends the wait for its response.
     stop: Stop,
 }
@@ -242,13 +239,7 @@ impl Gate {
 
     /// Makes a request of the gate itself, and waits for its answer within its time limit. What the client sends until
     /// then is held.
-    pub(crate) fn ask(
-        &mut self,
-        method: &str,
-        params: &RawValue,
-        call: Option<StartedCall>,
-        context: &mut Context,
-    ) -> Answer {
+    pub(crate) fn ask(&mut self, method: &str, params: &RawValue, call: Option<Call>, context: &mut Context) -> Answer {
         self.own_id += 1;
         while self.in_flight.contains_key(&self.own_id.to_string()) {
             self.own_id += 1;
@@ -350,7 +341,7 @@ impl Gate {
                 let _ = self.send(Outgoing::request(None, "notifications/cancelled", Some(&cancelled)));
             }
             let error = self.timed_out(&request.method);
-            self.fail(&request, &error)?;
+            self.end(&request, Err(error), true)?;
         }
         Ok(())
     }
@@ -362,23 +353,13 @@ impl Gate {
             .hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
     }
 
-    /// The description of the server, with its version after a handshake of this process.
-    pub(crate) fn described_server(&self, greeting: Option<&Greeting>) -> Value {
+    /// Records the server that was started, with its version after a handshake of this process.
+    pub(crate) fn note_server(&mut self, greeting: Option<&Greeting>) -> Result<()> {
         let mut server = self.server.as_ref().map(|(_, server)| server.described()).unwrap_or_default();
         if let Some(greeting) = greeting {
             server["server_name"] = json!(greeting.server_info.name);
             server["server_version"] = json!(greeting.server_info.version);
             server["protocol"] = json!(greeting.protocol_version);
-        }
-        server
-    }
-
-    /// Records the server that was started. A run has the hashes of its files.
-    pub(crate) fn note_server(&mut self, greeting: Option<&Greeting>) -> Result<()> {
-        let mut server = self.described_server(greeting);
-        if self.journal.is_of_run() {
-            let words = server["command"].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate();
-            server["files"] = words.filter_map(|(at, word)| hash_file(at == 0, word)).collect();
         }
         self.journal.note("mcp.server", &json!({ "server": server })).map(drop)
     }
@@ -402,12 +383,4 @@ impl Gate {
             self.warnings.push(format!("the server {} wrote {count} lines that are not messages", self.name));
         }
     }
-}
-
-/// The path and hash of the file that a word of a command names.
-fn hash_file(is_program: bool, word: &str) -> Option<(String, String)> {
-    let path = Path::new(word);
-    let meta = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let is_hashed = is_program || meta.len() <= LARGEST_SCRIPT;
-    is_hashed.then(|| Some((word.to_owned(), hash(&std::fs::read(path).ok()?))))?
 }

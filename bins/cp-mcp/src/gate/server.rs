@@ -5,7 +5,6 @@ use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, read,
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::calls::continuation_key;
 use super::message::{
     Outgoing, check_media, described, failed, id_of, is_response, raw, redact, redact_members, repaired,
 };
@@ -21,7 +20,7 @@ impl Gate {
         let line = repaired(line);
         match read(&line) {
             Ok(Message::Answer { id, outcome }) => return self.receive_response(&id_of(id), outcome),
-            Ok(Message::Request { id, method, params }) => {
+            Ok(Message::Request { id: Some(id), method, params }) => {
                 let pong = raw(&serde_json::Map::new())?;
                 let outcome = match method.as_str() {
                     "ping" if self.own.is_some() => Ok(&*pong),
@@ -33,7 +32,7 @@ impl Gate {
                 };
                 let _ = self.send(Outgoing::response(id, &outcome));
             }
-            Ok(Message::Notification { method, params }) => {
+            Ok(Message::Request { id: None, method, params }) => {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
@@ -49,25 +48,22 @@ impl Gate {
                 };
                 let reason = failure.message;
                 let message = format!("the response of the server {} cannot be read: {reason}", self.name);
-                return self.fail(&request, &Error::new(Code::Server, message));
+                return self.end(&request, Err(Error::new(Code::Server, message)), true);
             }
         }
         Ok(())
     }
 
-    /// Ends a request with an error.
-    pub(super) fn fail(&mut self, request: &Request, error: &Error) -> Result<()> {
-        self.record_result(request.call.as_ref(), true, None)?;
-        self.deliver(request, Err(Error::from_value(&error.to_value())));
-        Ok(())
-    }
-
-    fn deliver(&mut self, request: &Request, answer: Answer) {
+    /// Ends a request, whose call is recorded.
+    pub(super) fn end(&mut self, request: &Request, answer: Answer, is_error: bool) -> Result<()> {
+        let result = answer.as_ref().ok().and_then(|outcome| outcome.as_deref().ok());
+        self.record_result(request.call.as_ref(), is_error, result)?;
         match answer {
             answer if request.is_own => self.answered = Some(answer),
             Ok(outcome) => self.answer(&request.id, &outcome.as_deref().map_err(Clone::clone)),
             Err(error) => self.refuse(&request.id, &request.method, &error),
         }
+        Ok(())
     }
 
     /// Answers a request of the client.
@@ -94,32 +90,32 @@ impl Gate {
             return Ok(());
         };
         self.has_answered = true;
-        // The parts of a list are redacted when it is complete.
-        let redactor = (request.method != "tools/list").then_some(&self.redactor);
-        let outcome = match outcome {
-            Ok(result) => {
-                Ok(redactor.and_then(|redactor| redact_members(redactor, result)).unwrap_or(result.to_owned()))
-            }
+        let mut is_error = true;
+        let answer = self.checked(&request, outcome, &mut is_error);
+        self.end(&request, answer, is_error)
+    }
+
+    /// A response without secrets; the error of a result that does not pass.
+    fn checked(&mut self, request: &Request, outcome: Result<&RawValue, Failure>, is_error: &mut bool) -> Answer {
+        let result = match outcome {
+            // The parts of a list are redacted when it is complete.
+            Ok(list) if request.method == "tools/list" => list.to_owned(),
+            Ok(result) => redact_members(&self.redactor, result).unwrap_or_else(|| result.to_owned()),
             Err(failure) => {
-                let redacted = raw(&failure).ok().and_then(|raw| redact(&self.redactor, &raw));
-                Err(redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure))
+                let redacted = redact(&self.redactor, &raw(&failure)?);
+                return Ok(Err(redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure)));
             }
         };
-        if let (Ok(result), Some(started)) = (&outcome, &request.call) {
+        if let Some(call) = &request.call {
             let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
             if let Some(method) = read.methods().find(|method| !PASSED.contains(method)) {
-                return self.fail(&request, &Error::new(Code::Forbidden, not_passed(method)));
+                return Err(Error::new(Code::Forbidden, not_passed(method)));
             }
-            if let Err(error) = check_media(&read) {
-                return self.fail(&request, &error);
-            }
-            self.states.extend(read.request_state.map(|state| continuation_key(&started.call, &state)));
-            self.record_result(Some(started), read.is_error, Some(result))?;
-        } else {
-            self.record_result(request.call.as_ref(), true, None)?;
+            check_media(&read)?;
+            self.states.extend(read.request_state.map(|state| call.continued_by(&state)));
+            *is_error = read.is_error;
         }
-        self.deliver(&request, Ok(outcome));
-        Ok(())
+        Ok(Ok(result))
     }
 
     /// Fails all requests, because the server has exited.
@@ -135,7 +131,8 @@ impl Gate {
         self.warnings.push(error.message().to_owned());
         self.count_noise();
         self.listing = None;
-        std::mem::take(&mut self.in_flight).into_values().try_for_each(|request| self.fail(&request, &error))
+        let mut left = std::mem::take(&mut self.in_flight).into_values();
+        left.try_for_each(|request| self.end(&request, Err(Error::from_value(&error.to_value())), true))
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Call {
     pub action: Result<Action>,
     /// True if its answer is text, and not data.
     pub has_text: bool,
-    pub consent: Consent,
+    pub consent: Option<Consent>,
     pub client: Client,
     /// The token for progress notifications.
     pub progress: Option<Value>,
@@ -103,24 +103,23 @@ fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
         }
         Action::Exec { tool, input, .. } => {
             let made = call.made(tool, input)?;
-            let (line, mut consent) = (made.input.get(), &call.consent);
+            let (line, mut consent) = (made.input.get(), call.consent.clone());
             // Each start of a command line repeats its effects, so the approval is settled before it starts again.
-            let paused = locked(&shared.paused).get(line).map(Error::from_value);
-            let mut paused = paused.filter(|_| *consent != Consent::Nothing);
+            let kept = |_| locked(&shared.paused).get(line).map(Error::from_value);
+            let mut paused = consent.as_ref().and_then(kept);
             loop {
                 let error = match paused.take().map_or_else(|| shared.exec(false, &made, stop, &mut looked), Err) {
                     Err(error) if error.code() == Code::HumanRequired => error,
                     result => return Ok(result?.map(Answer::of_result)),
                 };
                 let kept = error.to_value();
-                if let Some(answer) = settled(error, consent, call, shared)? {
+                if let Some(answer) = settled(error, consent.take(), call, shared)? {
                     if tool == "bash" {
                         shared.keep_paused(line, kept);
                     }
                     return Ok(Some(answer));
                 }
                 locked(&shared.paused).remove(line);
-                consent = &Consent::Nothing;
             }
         }
         Action::Ask { program, words, input, all } => {
@@ -153,30 +152,30 @@ impl Call {
 /// The name of the approval request.
 const QUESTION: &str = "approve";
 
-/// The consent that a call brings.
+/// The answer of a client that was asked about an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Consent {
-    Nothing,
-    /// The answer to a form, and the token of the form.
-    Answer(String, FormAction),
-    /// The token of a preview.
-    Token(String),
+pub(super) struct Consent {
+    /// The token that it was given with the question.
+    token: String,
+    action: FormAction,
+    /// Whether it answered a form, or repeats the call with the token.
+    how: How,
 }
 
 impl Consent {
     /// The consent in the parameters of a call. The token of a preview is removed from the arguments.
-    pub(super) fn of(params: &Map<String, Value>, arguments: &mut Map<String, Value>) -> Self {
+    pub(super) fn of(params: &Map<String, Value>, arguments: &mut Map<String, Value>) -> Option<Self> {
         let word = params.get("inputResponses").and_then(|answers| form_action(answers.get(QUESTION)?));
         match (params.get("requestState").and_then(Value::as_str), word, arguments.remove("confirm")) {
-            (Some(state), Some(word), _) => Self::Answer(state.to_owned(), word),
-            (_, _, Some(Value::String(token))) => Self::Token(token),
-            _ => Self::Nothing,
+            (Some(state), Some(action), _) => Some(Self { token: state.to_owned(), action, how: How::Approver }),
+            (_, _, Some(Value::String(token))) => Some(Self { token, action: FormAction::Accept, how: How::Resume }),
+            _ => None,
         }
     }
 }
 
 /// Settles the approval that a call waits for. `None`: it is granted, and the same call continues with it.
-fn settled(paused: Error, consent: &Consent, call: &Call, shared: &Shared) -> Result<Option<Answer>> {
+fn settled(paused: Error, consent: Option<Consent>, call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     let client = &call.client;
     let Some(mut approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
         return Err(paused);
@@ -185,35 +184,33 @@ fn settled(paused: Error, consent: &Consent, call: &Call, shared: &Shared) -> Re
     if is_of_line {
         approval.shown.why.push_str("; the line ran without this program, and starts again from its beginning");
     }
-    let word = match consent {
-        Consent::Answer(token, word) => {
-            redeem(&shared.home, token, &approval)?;
-            *word
-        }
-        Consent::Token(token) => {
-            redeem(&shared.home, token, &approval)?;
-            granted(&approval, &client.party.name, How::Resume, shared)?;
-            return Ok(None);
-        }
-        Consent::Nothing if !client.asks => {
-            let (token, _) = issue(&shared.home, &approval)?;
+    let Consent { token, action, how } = if let Some(consent) = consent {
+        consent
+    } else {
+        let (token, _) = issue(&shared.home, &approval)?;
+        if !client.asks {
             let done = if is_of_line { "This program was not started." } else { "Nothing was done." };
             return Ok(Some(Answer::preview(&description(&approval), done, &token, &approval)));
         }
-        Consent::Nothing if client.is_modern() => {
-            let (token, _) = issue(&shared.home, &approval)?;
-            let mut params = form(&approval);
-            params["mode"] = "form".into();
-            let requests = json!({ QUESTION: { "method": "elicitation/create", "params": params } });
+        // A form without fields: accepting it approves the call.
+        let message = format!("Allow it?\n{}", description(&approval));
+        let mut form = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
+        if client.is_modern() {
+            form["mode"] = "form".into();
+            let requests = json!({ QUESTION: { "method": "elicitation/create", "params": form } });
             return Ok(Some(Answer::asking(&requests, &token)));
         }
-        Consent::Nothing => {
-            shared.ask_client("elicitation/create", &form(&approval), &call.stop)?.unwrap_or(FormAction::Cancel)
-        }
+        let action = shared.ask_client(&token, "elicitation/create", &form, &call.stop)?;
+        Consent { token, action, how: How::Approver }
     };
+    redeem(&shared.home, &token, &approval)?;
     let who = &client.party.name;
-    match word {
-        FormAction::Accept => granted(&approval, who, How::Approver, shared).map(|()| None),
+    match action {
+        FormAction::Accept => {
+            let mut yes = Grant::by("host", who, how);
+            yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), &approval)?);
+            grant(&shared.home, &approval, &yes).map(|()| None)
+        }
         FormAction::Decline => {
             let why = "the person at the client declined it";
             shared.journal().approval(Said::Denied { by: who, why }, &approval)?;
@@ -224,35 +221,23 @@ fn settled(paused: Error, consent: &Consent, call: &Call, shared: &Shared) -> Re
     }
 }
 
-/// A form without fields: accepting it approves the call.
-fn form(approval: &Approval) -> Value {
-    let message = format!("Allow it?\n{}", description(approval));
-    json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } })
-}
-
-/// Records a grant in the ledger, for the next start of this call.
-fn granted(approval: &Approval, client: &str, how: How, shared: &Shared) -> Result<()> {
-    let mut yes = Grant::by("host", client, how);
-    yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);
-    grant(&shared.home, approval, &yes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(params: Value, arguments: Value) -> (Consent, Map<String, Value>) {
+    fn of(params: Value, arguments: Value) -> (Option<Consent>, Map<String, Value>) {
         let (Value::Object(params), Value::Object(mut arguments)) = (params, arguments) else { panic!() };
         (Consent::of(&params, &mut arguments), arguments)
     }
 
     #[test]
     fn consent_prefers_form_answer_and_removes_token() {
-        assert_eq!(of(json!({}), json!({"command": "x"})).0, Consent::Nothing);
+        let brings = |token: &str, action, how| Some(Consent { token: token.to_owned(), action, how });
+        assert_eq!(of(json!({}), json!({"command": "x"})).0, None);
         let (consent, left) = of(json!({}), json!({"confirm": "ct_1", "command": "x"}));
-        assert_eq!((consent, left.len()), (Consent::Token("ct_1".to_owned()), 1));
+        assert_eq!((consent, left.len()), (brings("ct_1", FormAction::Accept, How::Resume), 1));
         let answered = json!({"requestState": "ct_2", "inputResponses": {"approve": {"action": "decline"}}});
-        assert_eq!(of(answered, json!({"confirm": "ct_1"})).0, Consent::Answer("ct_2".to_owned(), FormAction::Decline));
+        assert_eq!(of(answered, json!({"confirm": "ct_1"})).0, brings("ct_2", FormAction::Decline, How::Approver));
         for half in [
             json!({"requestState": "ct_2"}),
             json!({"inputResponses": {"approve": {"action": "accept"}}}),
@@ -260,7 +245,7 @@ mod tests {
             json!({"requestState": "ct_2", "inputResponses": {"other": {"action": "accept"}}}),
             json!({"requestState": 1, "inputResponses": []}),
         ] {
-            assert_eq!(of(half.clone(), json!({})).0, Consent::Nothing, "{half}");
+            assert_eq!(of(half.clone(), json!({})).0, None, "{half}");
         }
     }
 }

@@ -1,8 +1,6 @@
 //! The client of a request, and the form of a result in the protocol version of the request.
 
-use cp_mcp_wire::{
-    Failure, Greeting, HANDSHAKES, INVALID_PARAMS, Initialize, LEGACY, MODERN, Meta, Party, UNSUPPORTED_VERSION,
-};
+use cp_mcp_wire::{Failure, HANDSHAKES, INVALID_PARAMS, Initialize, LEGACY, MODERN, Meta, Party, UNSUPPORTED_VERSION};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -80,16 +78,12 @@ impl Client {
     }
 }
 
-/// The description of the server, with or without a handshake.
-pub(super) fn greeting(client: Option<&Client>) -> Value {
-    let greeting = Greeting {
-        protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
-        supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
-        capabilities: json!({ "tools": {}, "prompts": {}, "resources": {} }),
-        server_info: party(),
-        instructions: Some(INSTRUCTIONS.to_owned()),
-    };
-    serde_json::to_value(greeting).unwrap_or_default()
+/// The description of the server, with the negotiated version of a handshake or the versions without one.
+pub(super) fn greeting(version: (&str, Value)) -> Value {
+    let capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
+    let mut greeting = json!({ "capabilities": capabilities, "serverInfo": party(), "instructions": INSTRUCTIONS });
+    greeting[version.0] = version.1;
+    greeting
 }
 
 /// A result in the protocol version of its request. Without a session it has its type, the server, and the cache time

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_mcp_wire::{
-    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, failure, read, result,
+    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MODERN, Message, failure, read, result,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -112,12 +112,12 @@ impl Server<'_> {
     fn line(&mut self, line: &[u8]) -> Result<()> {
         match read(line) {
             Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), Err(failure)),
-            Ok(Message::Request { id, method, params }) => match self.request(id, &method, params) {
+            Ok(Message::Request { id: Some(id), method, params }) => match self.request(id, &method, params) {
                 Ok(Some(value)) => self.answer(id, Ok(value)),
                 Ok(None) => Ok(()),
                 Err(failure) => self.answer(id, Err(failure)),
             },
-            Ok(Message::Notification { method, params }) => {
+            Ok(Message::Request { id: None, method, params }) => {
                 if method == "notifications/cancelled" {
                     self.cancel(params);
                 }
@@ -147,7 +147,7 @@ impl Server<'_> {
         let params = members(params)?;
         if method == "initialize" {
             let client = Client::greeting(&params)?;
-            let value = greeting(Some(&client));
+            let value = greeting(("protocolVersion", json!(client.version)));
             self.handshake_client = Some(client);
             return Ok(Some(value));
         }
@@ -155,7 +155,9 @@ impl Server<'_> {
         let is_modern = own.is_some();
         let client = own.or_else(|| self.handshake_client.clone()).unwrap_or_default();
         let (value, is_list) = match method {
-            "server/discover" => return Ok(Some(complete(greeting(None), true, true))),
+            "server/discover" => {
+                return Ok(Some(complete(greeting(("supportedVersions", json!([MODERN]))), true, true)));
+            }
             "ping" => (json!({}), false),
             "tools/list" => (json!({ "tools": self.tools.iter().map(|tool| &tool.listed).collect::<Vec<_>>() }), true),
             "tools/call" => return self.call(id, params, client).map(|()| None),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -59,7 +59,6 @@ pub(super) struct Shared {
     pub paused: Mutex<BTreeMap<String, Value>>,
     journal: Mutex<Journal>,
     questions: Mutex<BTreeMap<String, SyncSender<FormAction>>>,
-    next: AtomicU64,
     /// The idle coprocesses.
     idle: Mutex<Vec<Warm>>,
     /// The options of all programs.
@@ -107,7 +106,6 @@ impl Shared {
             journal: Mutex::new(journal),
             questions: Mutex::default(),
             paused: Mutex::default(),
-            next: AtomicU64::new(1),
         })
     }
 
@@ -133,18 +131,18 @@ impl Shared {
         }
     }
 
-    /// Sends a request to the client, and waits for the lifetime of a token; `None` without a response.
-    pub(super) fn ask_client(&self, method: &str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
-        let id = raw(&format!("cp-{}", self.next.fetch_add(1, Relaxed)))?;
+    /// Sends a form to the client, with its token as the id, and waits for the lifetime of the token. Without a response
+    /// the form is dismissed.
+    pub(super) fn ask_client(&self, token: &str, method: &str, form: &Value, stop: &Stop) -> Result<FormAction> {
+        let id = raw(&token)?;
         let (sender, answer) = sync_channel(1);
         locked(&self.questions).insert(id.get().to_owned(), sender);
-        self.tell(Some(&id), method, params);
+        self.tell(Some(&id), method, form);
         let until = Instant::now() + LIFETIME;
         let word = loop {
             match answer.recv_timeout(LOOK_AT_FORM) {
-                Ok(word) => break Some(word),
                 Err(RecvTimeoutError::Timeout) if !stop.load(Relaxed) && Instant::now() < until => {}
-                Err(_) => break None,
+                word => break word.unwrap_or(FormAction::Cancel),
             }
         };
         locked(&self.questions).remove(id.get());

@@ -44,9 +44,8 @@ impl Catalogue {
             if !server.error.is_null() {
                 return Err(Error::from_value(&server.error));
             }
-            for (name, why, approval) in server.left_out {
-                let approval = approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
-                self.leave_out(format!("{}: {name}", server.name), format!("{why}{}", approval.unwrap_or_default()));
+            for (name, why) in server.left_out {
+                self.leave_out(format!("{}: {name}", server.name), why);
             }
             let its: Vec<&Offer> = tools.iter().filter(|tool| tool.server == server.name).collect();
             for offer in &its {
