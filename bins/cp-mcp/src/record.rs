@@ -13,6 +13,8 @@ pub(crate) struct Journal {
     agent: String,
     session: Option<String>,
     run: Option<String>,
+    /// The id of the call of the run that is being made.
+    pub(crate) call: Option<String>,
 }
 
 impl Journal {
@@ -24,6 +26,7 @@ impl Journal {
             agent: context.agent(None),
             session: context.session(),
             run: context.options.run.clone(),
+            call: None,
         })
     }
 
@@ -33,9 +36,9 @@ impl Journal {
     }
 
     /// Who asks for an approval.
-    pub(crate) fn asked_by(&self, call_id: Option<String>) -> AskedBy {
+    pub(crate) fn asked_by(&self) -> AskedBy {
         let (program, agent) = ("cp-mcp".to_owned(), self.agent.clone());
-        AskedBy { program, agent, run: self.run.clone(), session: self.session.clone(), call_id }
+        AskedBy { program, agent, run: self.run.clone(), session: self.session.clone(), call_id: self.call.clone() }
     }
 
     /// Appends an event to the ledger.

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, Own, close, party, raw};
+use crate::gate::{Answer, Gate, close, party, raw};
 use crate::proxy::Process;
 use crate::stdio::{Event, Post, WAITING};
 
@@ -42,7 +42,7 @@ impl Server {
     pub(super) fn new(spec: Spec, context: &Context) -> Result<Self> {
         let (post, inbox) = sync_channel(WAITING);
         let mut gate = Gate::new(&spec.name, true, inbox, context)?;
-        gate.own = Some(Own { is_bridge: is_cp_mcp(&spec), ..Own::default() });
+        (gate.is_client, gate.is_before_bridge) = (true, is_cp_mcp(&spec));
         Ok(Self { gate, spec, post, is_modern: true, greeting: None })
     }
 
@@ -153,7 +153,7 @@ impl Server {
             self.open(context)?;
         }
         let began = Instant::now();
-        self.gate.own.iter_mut().for_each(|own| own.call = Some(call.id.clone()));
+        self.gate.journal.call = Some(call.id.clone());
         let params = raw(&Params { name: tool, arguments: &call.input, meta: self.meta() })?;
         let started = self.gate.begin(Some(&params), context)?;
         let receipt = started.receipt.clone();

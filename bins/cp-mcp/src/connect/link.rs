@@ -166,17 +166,10 @@ impl Link {
         let text = String::from_utf8_lossy(&body).split_whitespace().collect::<Vec<_>>().join(" ");
         let text: String = text.chars().take(SHOWN).collect();
         let text = if text.is_empty() || text.starts_with('<') { String::new() } else { format!(": {text}") };
-        let (code, hint) = self.meaning(status, location.as_deref(), message);
-        let error = Error::new(code, format!("the server {} answers with the status {status}{text}", self.name));
-        failed(&hint.into_iter().fold(error.with("status", status), Error::hint))
-    }
-
-    /// The code of a status, and what to do about it.
-    fn meaning(&self, status: u16, location: Option<&str>, message: &Outgoing) -> (Code, Option<String>) {
         let (name, url) = (&self.name, &self.url);
         let is_authorized = self.headers.list.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
         let is_expired = status == 404 && locked(&self.session).id.is_some();
-        match status {
+        let (code, hint) = match status {
             300..=399 => {
                 let hint = |to| format!("redirects are not followed: connect to the endpoint itself; it names {to}");
                 (Code::Config, location.map(hint))
@@ -205,6 +198,8 @@ impl Link {
             429 => (Code::RateLimited, None),
             400..=499 => (Code::Validation, None),
             _ => (Code::Server, None),
-        }
+        };
+        let error = Error::new(code, format!("the server {name} answers with the status {status}{text}"));
+        failed(&hint.into_iter().fold(error.with("status", status), Error::hint))
     }
 }

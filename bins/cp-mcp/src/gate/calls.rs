@@ -93,7 +93,8 @@ impl Gate {
         }
         let mut call = Call::of(params)?;
         let decided = self.decide(&call);
-        let call_id = self.own.as_ref().and_then(|own| own.call.as_deref());
+        let call_id = self.journal.call.clone();
+        let is_of_run = call_id.is_some();
         let Call { tool, arguments, .. } = &call;
         let refused = decided.as_ref().err().map(|error| {
             json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
@@ -106,7 +107,7 @@ impl Gate {
                 Ok(call)
             }
             // The call is made again after the approval.
-            Err(error) if call_id.is_some() && error.code() == Code::HumanRequired => Err(error),
+            Err(error) if is_of_run && error.code() == Code::HumanRequired => Err(error),
             Err(error) => self.journal.note("mcp.refused", &entry).and(Err(error)),
         }
     }
@@ -120,13 +121,14 @@ impl Gate {
             let reason = "its name has characters other than letters, digits, `_`, `.` and `-`";
             listing.left_out.push((printable_line(&tool.name), reason.to_owned()));
         }
-        let pins = match load_pins(&self.name, &self.home)? {
-            Some(pins) => pins,
-            None => self.pin(Pins::new(), &listing.tools)?,
-        };
+        let loaded = load_pins(&self.name, &self.home)?;
+        let (is_first, mut pins) = (loaded.is_none(), loaded.unwrap_or_default());
+        if is_first {
+            self.pin(&mut pins, &listing.tools)?;
+        }
         listing.tools.retain(|tool| self.table.allows(&tool.name));
         for tool in &mut listing.tools {
-            match self.check_pin(tool, &pins) {
+            match self.check_pin(tool, &mut pins) {
                 Err(error) if error.code() == Code::HumanRequired => {
                     let (why, cure) = (error.message(), error.hint_text().unwrap_or_default());
                     let reason = format!("{why}: {cure}; another server needs another name, --server NAME");
@@ -146,16 +148,15 @@ impl Gate {
     }
 
     /// Records these tools, and keeps them with the other pins.
-    fn pin<'a>(&mut self, mut pins: Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<Pins> {
+    fn pin<'a>(&mut self, pins: &mut Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<()> {
         let seen: Pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.hash.clone())).collect();
         self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": seen }))?;
         pins.extend(seen);
-        keep_pins(&self.name, &pins, &self.home)?;
-        Ok(pins)
+        keep_pins(&self.name, pins, &self.home)
     }
 
     /// Refuses a tool that differs from its pin, until a person has approved all that it says of itself.
-    fn check_pin(&mut self, tool: &mut ListedTool, pins: &Pins) -> Result<()> {
+    fn check_pin(&mut self, tool: &mut ListedTool, pins: &mut Pins) -> Result<()> {
         let before = pins.get(&tool.name);
         if before != Some(&tool.hash) {
             let what = if before.is_some() { "has changed" } else { "is new" };
@@ -170,7 +171,7 @@ impl Gate {
             let request = json!([self.name, tool.name, before, tool.hash]).to_string();
             let binds = Binds { request: keys::hash(request.as_bytes()), ..Binds::default() };
             self.need_grant(Level::Owner, shown, binds)?;
-            self.pin(pins.clone(), [&*tool])?;
+            self.pin(pins, [&*tool])?;
         }
         tool.is_pinned = true;
         Ok(())
@@ -200,8 +201,7 @@ impl Gate {
     fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
         if !tool.is_pinned {
             // The change may have been approved since.
-            let pins = load_pins(&self.name, &self.home)?.unwrap_or_default();
-            self.check_pin(tool, &pins)?;
+            self.check_pin(tool, &mut load_pins(&self.name, &self.home)?.unwrap_or_default())?;
         }
         let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
         if call.state.as_ref().is_some_and(|state| self.states.remove(&call.continued_by(state))) {
@@ -239,25 +239,22 @@ impl Gate {
         let hash = result.map(|result| keys::hash(result.get().as_bytes()));
         let mut end =
             json!({ "call": seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
-        if let Some(id) = self.own.as_ref().and_then(|own| own.call.as_ref()) {
-            end["call_id"] = json!(id);
-        }
+        self.journal.call.iter().for_each(|id| end["call_id"] = json!(id));
         self.journal.note("mcp.result", &end).map(drop)
     }
 
     /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks
     /// itself.
     pub(crate) fn approval_rule(&self, tool: &str, annotations: Annotations) -> Option<(&'static str, String)> {
-        let is_asked = !self.own.as_ref().is_some_and(|own| own.is_bridge);
-        is_asked.then(|| self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive()))?
+        let rule = || self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive());
+        if self.is_before_bridge { None } else { rule() }
     }
 
     /// Spends the grant of an approval. Without one, the approval is asked for by the error.
     fn need_grant(&mut self, level: Level, shown: Shown, binds: Binds) -> Result<()> {
-        let call_id = self.own.as_ref().and_then(|own| own.call.clone());
         // Only a run keeps a decision for all of it.
-        let scopes: &[Scope] = if call_id.is_some() { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
-        let approval = new_approval(self.journal.asked_by(call_id), Action::Server, level, scopes, shown, binds)?;
+        let scopes: &[Scope] = if self.journal.call.is_some() { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
+        let approval = new_approval(self.journal.asked_by(), Action::Server, level, scopes, shown, binds)?;
         if let Some(spent) = take(&self.home, &approval)? {
             return self.journal.approval(ApprovalEvent::Spent(&spent.grant), &approval).map(drop);
         }
@@ -277,7 +274,7 @@ struct Entry<'a> {
     arguments: &'a RawValue,
     /// The id of the call in its run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    call_id: Option<&'a str>,
+    call_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<Value>,
 }

@@ -107,10 +107,12 @@ pub(crate) struct Gate {
     pub(crate) launcher: Launcher,
     pub(crate) table: Table,
     pub(crate) journal: Journal,
-    /// True if each call has a time limit, also without one in the policy.
-    has_limit: bool,
-    /// The client if it is in this process, and not at the standard streams.
-    pub(crate) own: Option<Own>,
+    /// The time limit of each request, also without one in the policy.
+    limit: Option<Duration>,
+    /// True if the client is in this process, and not at the standard streams.
+    pub(crate) is_client: bool,
+    /// True if the server is one of our own bridges, which requests approval itself.
+    pub(crate) is_before_bridge: bool,
     /// `None` if the server has exited.
     pub(crate) server: Option<Behind>,
     /// `None` if the tools must be listed before the next call.
@@ -145,15 +147,6 @@ pub(crate) struct Gate {
     deadline: Option<Instant>,
 }
 
-/// What the gate knows of a client in this process.
-#[derive(Default)]
-pub(crate) struct Own {
-    /// True if the server is one of our own bridges, which requests approval itself.
-    pub(crate) is_bridge: bool,
-    /// The id of the call that is being made.
-    pub(crate) call: Option<String>,
-}
-
 /// The result of a request, or the failure that the server answers; the error is the gate's own.
 pub(crate) type Answer = Result<Result<Box<RawValue>, Failure>>;
 
@@ -174,13 +167,15 @@ struct Request {
 impl Gate {
     pub(crate) fn new(name: &str, has_limit: bool, inbox: Receiver<Event>, context: &Context) -> Result<Self> {
         let launcher = Launcher::of(context)?;
+        let table = launcher.table(name);
         Ok(Self {
             name: name.to_owned(),
-            table: launcher.table(name),
+            limit: has_limit.then(|| table.call_limit()),
+            table,
             launcher,
             journal: Journal::new(context)?,
-            has_limit,
-            own: None,
+            is_client: false,
+            is_before_bridge: false,
             server: None,
             listing: None,
             inbox,
@@ -277,7 +272,7 @@ impl Gate {
         if let Err(error) = self.send(Outgoing { stop: request.stop.clone(), ..message }) {
             return self.record_result(request.call.as_ref(), true, None).and(Err(error));
         }
-        request.end = self.is_limited(&request.method).then(|| Instant::now() + self.limit_of(&request.method).1);
+        request.end = self.limit_of(&request.method).map(|(_, limit)| Instant::now() + limit);
         self.in_flight.insert(id_of(&request.id), request);
         Ok(())
     }
@@ -298,7 +293,7 @@ impl Gate {
     /// Writes the lines and warnings. A client in this process reads only answers.
     fn flush(&mut self, context: &mut Context) -> Result<()> {
         let (lines, warnings) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.warnings));
-        if self.own.is_some() {
+        if self.is_client {
             return Ok(());
         }
         for warning in warnings {
@@ -312,21 +307,15 @@ impl Gate {
         self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min()
     }
 
-    /// The time limit of a request, and its key in the policy.
-    fn limit_of(&self, method: &str) -> (&'static str, Duration) {
+    /// The time limit of a request, and its key in the policy. In a bridge of processes only what the policy limits has one.
+    fn limit_of(&self, method: &str) -> Option<(&'static str, Duration)> {
         match method {
             // The rest of the time is for the handshake.
-            "server/discover" if self.own.is_some() => ("start_timeout", self.table.start_limit() / 3),
-            "initialize" | "server/discover" | "tools/list" => ("start_timeout", self.table.start_limit()),
-            _ => ("timeout", self.table.call_limit()),
+            "server/discover" if self.is_client => Some(("start_timeout", self.table.start_limit() / 3)),
+            "initialize" | "server/discover" | "tools/list" => Some(("start_timeout", self.table.start_limit())),
+            "tools/call" if self.table.timeout.is_some() => Some(("timeout", self.table.call_limit())),
+            _ => self.limit.map(|limit| ("timeout", limit)),
         }
-    }
-
-    /// True if a request of a client has a time limit.
-    fn is_limited(&self, method: &str) -> bool {
-        self.has_limit
-            || self.limit_of(method).0 == "start_timeout"
-            || method == "tools/call" && self.table.timeout.is_some()
     }
 
     /// Ends the requests whose time is over: each is cancelled at the server, and the client gets an error.
@@ -347,7 +336,8 @@ impl Gate {
     }
 
     fn timed_out(&self, method: &str) -> Error {
-        let ((key, limit), name) = (self.limit_of(method), &self.name);
+        let (key, limit) = self.limit_of(method).unwrap_or_default();
+        let name = &self.name;
         let what = if key == "timeout" { String::new() } else { format!(" {method}") };
         Error::new(Code::Timeout, format!("the server {name} did not answer{what} within {} s", limit.as_secs_f64()))
             .hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))

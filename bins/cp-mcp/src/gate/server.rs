@@ -23,8 +23,8 @@ impl Gate {
             Ok(Message::Request { id: Some(id), method, params }) => {
                 let pong = raw(&serde_json::Map::new())?;
                 let outcome = match method.as_str() {
-                    "ping" if self.own.is_some() => Ok(&*pong),
-                    known if self.own.is_none() && PASSED.contains(&known) => {
+                    "ping" if self.is_client => Ok(&*pong),
+                    known if !self.is_client && PASSED.contains(&known) => {
                         self.lines.push(Outgoing::request(Some(id), known, params).line);
                         return Ok(());
                     }
