@@ -12,8 +12,6 @@ use cp_servers::{Network, Table, is_name};
 pub(crate) struct Address {
     /// The URL of requests.
     pub(crate) url: String,
-    /// True if it is on this machine.
-    pub(crate) is_loopback: bool,
     host: String,
 }
 
@@ -25,13 +23,12 @@ impl Address {
             return Err(Error::usage("the URL holds a name or a password").hint("put them into a file: --header-file"));
         }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let is_loopback = client::is_loopback(&host);
-        if !is_loopback && uri.scheme_str() == Some("http") {
+        if !client::is_loopback(&host) && uri.scheme_str() == Some("http") {
             return Err(Error::new(Code::Forbidden, format!("{host} would be reached without encryption"))
                 .with("rule", "mcp.encryption")
                 .hint("begin the URL with https://; only this machine is reached over http"));
         }
-        Ok(Self { url: uri.to_string(), is_loopback, host })
+        Ok(Self { url: uri.to_string(), host })
     }
 
     /// The default name of the server.
@@ -51,7 +48,7 @@ impl Address {
                     .with("url", listed.url)
                     .hint("connect to that one, or choose another name"))
             }
-            None if !self.is_loopback && table.network != Network::Host => {
+            None if !client::is_loopback(&self.host) && table.network != Network::Host => {
                 let message = format!("the policy does not let the server {name} be reached at {}", self.host);
                 let hint = format!("url = \"{}\" in [mcp.{name}] of the policy permits this one", self.url);
                 Err(Error::new(Code::Forbidden, message).with("rule", "mcp.network").hint(hint))

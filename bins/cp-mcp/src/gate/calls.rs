@@ -130,8 +130,8 @@ impl Gate {
         for tool in &mut listing.tools {
             match self.check_pin(tool, &mut pins) {
                 Err(error) if error.code() == Code::HumanRequired => {
-                    let (why, cure) = (error.message(), error.hint_text().unwrap_or_default());
-                    let reason = format!("{why}: {cure}; another server needs another name, --server NAME");
+                    let (why, hint) = (error.message(), error.hint_text().unwrap_or_default());
+                    let reason = format!("{why}: {hint}; another server needs another name, --server NAME");
                     listing.left_out.push((tool.name.clone(), reason));
                 }
                 checked => checked?,
@@ -155,7 +155,7 @@ impl Gate {
         keep_pins(&self.name, pins, &self.home)
     }
 
-    /// Refuses a tool that differs from its pin, until a person has approved all that it says of itself.
+    /// Refuses a tool that differs from its pin, until a person has approved its whole description.
     fn check_pin(&mut self, tool: &mut ListedTool, pins: &mut Pins) -> Result<()> {
         let before = pins.get(&tool.name);
         if before != Some(&tool.hash) {

@@ -307,7 +307,8 @@ impl Gate {
         self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min()
     }
 
-    /// The time limit of a request, and its key in the policy. In a bridge of processes only what the policy limits has one.
+    /// The time limit of a request, and its key in the policy. A client at the standard streams of a process limits its
+    /// own requests.
     fn limit_of(&self, method: &str) -> Option<(&'static str, Duration)> {
         match method {
             // The rest of the time is for the handshake.

@@ -33,7 +33,7 @@ pub(crate) struct Listing {
 pub(crate) struct ListedTool {
     pub(super) name: String,
     pub(super) annotations: Annotations,
-    /// What it says of itself, and the hash of that.
+    /// Its members that count, and their hash.
     pub(super) said: Value,
     pub(super) hash: String,
     /// True if it is as it was pinned. Others are not offered.
