@@ -46,13 +46,9 @@ pub struct Table {
 
 impl TableOptions {
     /// The format of the table, if an option selects one.
-    pub const fn format(self) -> Option<Format> {
-        match self {
-            Self { lines: true, .. } => Some(Format::Lines),
-            Self { csv: true, .. } => Some(Format::Csv),
-            Self { tsv: true, .. } => Some(Format::Tsv),
-            _ => None,
-        }
+    pub fn format(self) -> Option<Format> {
+        let formats = [(self.lines, Format::Lines), (self.csv, Format::Csv), (self.tsv, Format::Tsv)];
+        formats.into_iter().find_map(|(is_given, format)| is_given.then_some(format))
     }
 
     /// The source of the input: a text beside a table is a template, not the input.
@@ -66,7 +62,7 @@ impl TableOptions {
 
     /// The options of the stream, which has rows if an option selects a table.
     #[must_use]
-    pub const fn stream(self, options: StreamOptions) -> StreamOptions {
+    pub fn stream(self, options: StreamOptions) -> StreamOptions {
         StreamOptions { rows: options.rows || self.format().is_some(), ..options }
     }
 
@@ -94,12 +90,11 @@ impl TableOptions {
         let rows = Rows::new(stdin, format)?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::stdio::dup2_stdin(&reader)?;
-        let table = Table { columns: rows.columns.clone(), faults: Faults::default() };
-        let faults = Arc::clone(&table.faults);
+        let (columns, faults) = (rows.columns.clone(), Faults::default());
+        let found = Arc::clone(&faults);
         // The thread ends with the table, or when nobody reads its rows anymore.
-        let convert = move || drop(rows.convert(&mut File::from(writer), &faults));
-        std::thread::Builder::new().name("table".to_owned()).spawn(convert)?;
-        Ok(Some(table))
+        std::thread::spawn(move || rows.convert(&mut File::from(writer), &found));
+        Ok(Some(Table { columns, faults }))
     }
 
     /// A writer of the columns of a table and the columns of its answers. Lines have no table.

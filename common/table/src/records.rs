@@ -53,13 +53,10 @@ pub struct Records<R> {
 /// The place within a record.
 #[derive(Clone, Copy)]
 enum State {
-    FieldStart,
     Unquoted,
     Quoted,
     /// After a quote in quotes, which closes the field unless a second one follows.
     Closed,
-    /// Something is wrong, and the rest of the line is skipped.
-    Damaged(&'static str),
 }
 
 const MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -70,12 +67,16 @@ impl<R: BufRead> Records<R> {
         Self { input, format, feeds: 0 }
     }
 
-    /// The next record. Empty lines are not records.
+    /// The next record. Empty lines are not records. What follows damage on its line is skipped.
     pub fn read(&mut self) -> io::Result<Option<Record>> {
-        use State::{Closed, Damaged, FieldStart, Quoted, Unquoted};
+        use State::{Closed, Quoted, Unquoted};
 
-        let (mut fields, mut field, mut state) = (Vec::new(), Vec::new(), FieldStart);
+        let (mut fields, mut field, mut state) = (Vec::new(), Vec::new(), Unquoted);
         let (mut start, mut line) = (None, Vec::new());
+        let damaged = |start, what| {
+            let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
+            Ok(Some((start, Err(Error::validation(what).hint(hint)))))
+        };
         while self.input.read_until(b'\n', &mut line)? > 0 {
             self.feeds += 1;
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -85,11 +86,7 @@ impl<R: BufRead> Records<R> {
             let is_lines = self.format == Format::Lines;
             let is_empty = if is_lines { text.trim_ascii().is_empty() } else { text.is_empty() };
             if start.is_some() || !is_empty {
-                start = start.or(Some(self.feeds));
-                if is_lines {
-                    field.extend_from_slice(text);
-                    break;
-                }
+                let start = *start.get_or_insert(self.feeds);
                 for &byte in text {
                     state = match (state, byte) {
                         (Quoted, b'"') => Closed,
@@ -97,15 +94,16 @@ impl<R: BufRead> Records<R> {
                             field.push(byte);
                             Quoted
                         }
-                        (Damaged(_), _) => state,
-                        (_, b'\r') => Damaged("a carriage return is not followed by a line feed"),
-                        (_, byte) if char::from(byte) == self.format.delimiter() => {
-                            fields.push(take(&mut field));
-                            FieldStart
+                        (_, b'\r') if !is_lines => {
+                            return damaged(start, "a carriage return is not followed by a line feed");
                         }
-                        (Closed, _) => Damaged("text follows the closing quote of a field"),
-                        (FieldStart, b'"') if self.format == Format::Csv => Quoted,
-                        (FieldStart | Unquoted, _) => {
+                        (_, byte) if !is_lines && char::from(byte) == self.format.delimiter() => {
+                            fields.push(take(&mut field));
+                            Unquoted
+                        }
+                        (Closed, _) => return damaged(start, "text follows the closing quote of a field"),
+                        (Unquoted, b'"') if self.format == Format::Csv && field.is_empty() => Quoted,
+                        (Unquoted, _) => {
                             field.push(byte);
                             Unquoted
                         }
@@ -118,15 +116,12 @@ impl<R: BufRead> Records<R> {
             }
             line.clear();
         }
-        let Some(start) = start else { return Ok(None) };
         fields.push(field);
-        let record = match state {
-            Quoted => Err("a quote opens a field and none closes it"),
-            Damaged(what) => Err(what),
-            _ => Ok(fields),
-        };
-        let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
-        Ok(Some((start, record.map_err(|what| Error::validation(what).hint(hint)))))
+        match (start, state) {
+            (None, _) => Ok(None),
+            (Some(start), Quoted) => damaged(start, "a quote opens a field and none closes it"),
+            (Some(start), _) => Ok(Some((start, Ok(fields)))),
+        }
     }
 }
 
@@ -148,14 +143,13 @@ impl Writer {
     /// The record of a row, its answer by column, and its error.
     pub fn record(&self, row: Option<&RawValue>, answer: &Map<String, Value>, error: &str) -> Vec<u8> {
         let row: Map<String, Value> = row.and_then(|row| serde_json::from_str(row.get()).ok()).unwrap_or_default();
-        let cell = |from: &Map<String, Value>, name: &String| match from.get(name) {
+        let own = self.columns.iter().map(|name| row.get(name));
+        let cells = own.chain(self.answers.iter().map(|name| answer.get(name))).map(|cell| match cell {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
-        };
-        let cells: Vec<String> = (self.columns.iter().map(|name| cell(&row, name)))
-            .chain(self.answers.iter().map(|name| cell(answer, name)))
-            .collect();
+        });
+        let cells: Vec<String> = cells.collect();
         self.format.line(cells.iter().map(String::as_str).chain([error])).into_bytes()
     }
 }
