@@ -12,7 +12,7 @@ use ureq::config::Config;
 use ureq::http::HeaderMap;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
-use ureq::{AsSendBody, RequestBuilder};
+use ureq::{AsSendBody, Proxy, RequestBuilder};
 
 use crate::net;
 use crate::tls::{authorities, certificate_error};
@@ -44,20 +44,18 @@ pub struct Client {
     /// The host and port of the proxy, without its password.
     route: Option<String>,
     timeouts: Timeouts,
-    /// The largest body.
-    limit: u64,
 }
 
 /// Parses the URL of a server: http or https, with a host.
 pub fn address(base: &str) -> Result<ureq::http::Uri> {
-    let uri = base.parse::<ureq::http::Uri>().ok();
-    let is_port = |uri: &ureq::http::Uri| match uri.authority().map(|all| all.as_str().rsplit(':').next()) {
-        Some(Some(port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => uri.port_u16().is_some(),
-        _ => true,
+    let is_server = |uri: &ureq::http::Uri| {
+        let authority = uri.authority().filter(|_| matches!(uri.scheme_str(), Some("http" | "https")));
+        // A port that is not valid is no port.
+        authority
+            .is_some_and(|all| !all.host().is_empty() && (all.port().is_some() || all.as_str().ends_with(all.host())))
     };
-    let asked =
-        uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && is_port(uri));
-    asked.ok_or_else(|| Error::config(format!("{base} is not a valid http or https URL")).fatal())
+    let uri = base.parse().ok().filter(is_server);
+    uri.ok_or_else(|| Error::config(format!("{base} is not a valid http or https URL")).fatal())
 }
 
 impl Client {
@@ -93,20 +91,18 @@ impl Client {
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
             route,
             timeouts,
-            limit: LIMIT,
         })
     }
 
-    /// A client with the same connections, another time limit, and no limit of the body. The caller must limit what it
-    /// keeps of the body.
+    /// A client with the same connections, another time limit.
     #[must_use]
     pub fn within(&self, total: Duration) -> Self {
-        Self { timeouts: Timeouts { total, idle: None }, limit: u64::MAX, ..self.clone() }
+        Self { timeouts: Timeouts { total, idle: None }, ..self.clone() }
     }
 
     /// Posts a body: bytes, or a reader with its length in a header.
     pub fn post(&self, url: &str, headers: &[(String, String)], body: impl AsSendBody) -> Result<Reply<'_>> {
-        self.reply(self.request(self.agent.post(url), headers).send(body), self.limit)
+        self.reply(self.request(self.agent.post(url), headers).send(body), LIMIT)
     }
 
     /// Gets a resource. If it is not read into memory, `limit` may be larger than [`LIMIT`].
@@ -116,7 +112,7 @@ impl Client {
 
     /// Deletes a resource.
     pub fn delete(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
-        self.reply(self.request(self.agent.delete(url), headers).call(), self.limit)
+        self.reply(self.request(self.agent.delete(url), headers).call(), LIMIT)
     }
 
     fn request<B>(&self, request: RequestBuilder<B>, headers: &[(String, String)]) -> RequestBuilder<B> {
@@ -238,11 +234,7 @@ pub fn is_loopback(host: &str) -> bool {
 }
 
 /// The proxy for a target, from the environment. No proxy reaches the loopback interface of this machine.
-pub(crate) fn proxy_for(
-    scheme: &str,
-    host: &str,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<ureq::Proxy>> {
+fn proxy_for(scheme: &str, host: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Proxy>> {
     let first = |names: &[&str]| names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
     if is_loopback(host) || first(&["no_proxy", "NO_PROXY"]).is_some_and(|list| is_exempt(&list, host)) {
         return Ok(None);
@@ -254,8 +246,8 @@ pub(crate) fn proxy_for(
     };
     let Some(address) = first(own) else { return Ok(None) };
     // The URL may have a password, so messages never contain it.
-    let proxy = ureq::Proxy::new(&address)
-        .map_err(|_| Error::config("the proxy in the environment is not a valid URL").fatal())?;
+    let proxy =
+        Proxy::new(&address).map_err(|_| Error::config("the proxy in the environment is not a valid URL").fatal())?;
     if !matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https) {
         return Err(Error::config("a SOCKS proxy is not supported")
             .hint("use an HTTP proxy, or exempt the host with NO_PROXY")
@@ -266,13 +258,9 @@ pub(crate) fn proxy_for(
 
 /// True if a `NO_PROXY` list has the host: `*`, the host itself, or its domain.
 fn is_exempt(list: &str, host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    list.split([',', ' ']).map(|entry| entry.trim().trim_start_matches('.').to_ascii_lowercase()).any(|entry| {
-        let entry = entry.trim_matches(['[', ']']);
-        entry == "*"
-            || (!entry.is_empty()
-                && (host == entry || host.strip_suffix(entry).is_some_and(|rest| rest.ends_with('.'))))
-    })
+    let bare = |name: &str| name.trim_matches(['[', ']', '.']).to_ascii_lowercase();
+    let (host, mut entries) = (format!(".{}", bare(host)), list.split([',', ' ']).map(bare));
+    entries.any(|entry| entry == "*" || !entry.is_empty() && host.ends_with(&format!(".{entry}")))
 }
 
 #[cfg(test)]

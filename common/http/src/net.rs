@@ -2,18 +2,19 @@
 //! a stalled server or a slow resolver does not keep an interrupted program alive, and no second thread is needed.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use ureq::Error;
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::time::Duration::NotHappening;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
 };
@@ -55,14 +56,11 @@ pub(super) fn limit_waits(left: Option<Duration>) {
 
 /// Sleeps. Returns false if a signal or another thread ended the wait.
 pub fn pause(time: Duration) -> bool {
-    let end = Instant::now() + time;
-    while !is_ended() {
-        match end.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => return true,
-            left => std::thread::sleep(left.min(SLICE)),
-        }
+    let wait = Wait { end: Some(Instant::now() + time), reason: ureq::Timeout::Global };
+    while wait.check().is_ok() {
+        std::thread::sleep(wait.left().unwrap_or_default().min(SLICE));
     }
-    false
+    !is_ended()
 }
 
 /// True if a signal or another thread has ended the waits of this thread.
@@ -76,33 +74,16 @@ pub(super) struct Names;
 
 impl Resolver for Names {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(Error::BadUri(uri.to_string()));
-        };
-        let target = DefaultResolver::host_and_port(scheme, authority).ok_or_else(|| Error::BadUri(uri.to_string()))?;
-        let found = match target.parse::<SocketAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => look_up(target, timeout)?,
-        };
-        let mut addresses = self.empty();
-        // The list has room for sixteen.
-        for address in config.ip_family().keep_wanted(found.into_iter()).take(16) {
-            addresses.push(address);
-        }
-        if addresses.is_empty() { Err(Error::HostNotFound) } else { Ok(addresses) }
-    }
-}
-
-fn look_up(target: String, timeout: NextTimeout) -> Result<Vec<SocketAddr>, Error> {
-    let wait = Wait::new(timeout);
-    let (sender, answer) = mpsc::sync_channel(1);
-    std::thread::spawn(move || sender.send(target.to_socket_addrs().map(Iterator::collect)));
-    loop {
-        wait.check()?;
-        match answer.recv_timeout(SLICE) {
-            Ok(found) => return found.map_err(|_| Error::HostNotFound),
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::HostNotFound),
+        let wait = Wait::new(timeout);
+        let (sender, answer) = mpsc::sync_channel(1);
+        let (uri, config, endless) = (uri.clone(), config.clone(), NextTimeout { after: NotHappening, ..timeout });
+        std::thread::spawn(move || drop(sender.send(DefaultResolver::default().resolve(&uri, &config, endless))));
+        loop {
+            wait.check()?;
+            match answer.recv_timeout(SLICE) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                found => return found.ok().and_then(Result::ok).ok_or(Error::HostNotFound),
+            }
         }
     }
 }
@@ -122,8 +103,9 @@ impl<In: Transport> Connector<In> for Sockets {
         let mut failure = Error::HostNotFound;
         let wait = Wait::new(details.timeout);
         for (tried, address) in details.addrs.iter().enumerate() {
-            let share = details.addrs.len() - tried;
-            match connected(address, &wait, u32::try_from(share).unwrap_or(1)) {
+            let share = u32::try_from(details.addrs.len() - tried).unwrap_or(1);
+            let end = wait.left().map(|left| Instant::now() + left / share);
+            match connected(address, &Wait { end, reason: ureq::Timeout::Connect }) {
                 Ok(stream) => {
                     let buffers =
                         LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
@@ -137,25 +119,15 @@ impl<In: Transport> Connector<In> for Sockets {
     }
 }
 
-/// Connects within a share of the remaining time.
-fn connected(address: &SocketAddr, wait: &Wait, share: u32) -> Result<TcpStream, Error> {
+fn connected(address: &SocketAddr, wait: &Wait) -> Result<TcpStream, Error> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let stream = TcpStream::from(socket.map_err(io::Error::from)?);
     stream.set_read_timeout(Some(SLICE))?;
     stream.set_write_timeout(Some(SLICE))?;
     stream.set_nodelay(true)?;
-    let end = wait.left().map(|left| Instant::now() + left / share);
     // After a slice the same call continues to wait.
-    while let Err(e) = rustix::net::connect(&stream, address) {
-        if !matches!(e, Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) {
-            return Err(io::Error::from(e).into());
-        }
-        wait.check()?;
-        if end.is_some_and(|end| Instant::now() >= end) {
-            return Err(Error::Timeout(ureq::Timeout::Connect));
-        }
-    }
+    wait.each_slice(|| rustix::net::connect(&stream, address))?;
     Ok(stream)
 }
 
@@ -175,7 +147,7 @@ impl Transport for Socket {
         let wait = Wait::new(timeout.for_write());
         let mut output = &self.buffers.output()[..amount];
         while !output.is_empty() {
-            let written = wait.each_slice(|| self.stream.write(output))?;
+            let written = wait.each_slice(|| rustix::net::send(&self.stream, output, SendFlags::NOSIGNAL))?;
             output = &output[written..];
         }
         Ok(())
@@ -183,7 +155,8 @@ impl Transport for Socket {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         let buffer = self.buffers.input_append_buf();
-        let amount = Wait::new(timeout.for_read()).each_slice(|| self.stream.read(buffer))?;
+        let wait = Wait::new(timeout.for_read());
+        let amount = wait.each_slice(|| rustix::net::recv(&self.stream, &mut *buffer, RecvFlags::empty()))?.0;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
@@ -217,12 +190,12 @@ impl Wait {
     }
 
     /// Repeats an operation of a socket until it does not end with a slice.
-    fn each_slice(&self, mut operation: impl FnMut() -> io::Result<usize>) -> Result<usize, Error> {
+    fn each_slice<T>(&self, mut operation: impl FnMut() -> rustix::io::Result<T>) -> Result<T, Error> {
         loop {
             self.check()?;
             match operation() {
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                done => return done.map_err(Error::from),
+                Err(Errno::WOULDBLOCK | Errno::INTR | Errno::INPROGRESS | Errno::ALREADY) => {}
+                done => return done.map_err(|e| io::Error::from(e).into()),
             }
         }
     }

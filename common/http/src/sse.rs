@@ -19,8 +19,8 @@ pub struct Event {
 #[derive(Default)]
 pub struct Parser {
     line: Vec<u8>,
+    /// The event so far. Each line of its data ends with a line feed.
     event: Event,
-    has_data: bool,
     after_cr: bool,
     /// A line was read, which may begin with a byte order mark.
     started: bool,
@@ -73,8 +73,8 @@ impl Parser {
         let is_first = !std::mem::replace(&mut self.started, true);
         let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
         if line.is_empty() {
-            let event = std::mem::take(&mut self.event);
-            return std::mem::take(&mut self.has_data).then_some(event);
+            let mut event = std::mem::take(&mut self.event);
+            return event.data.pop().map(|_| event);
         }
         let (name, value) = match memchr::memchr(b':', line) {
             Some(at) => (&line[..at], line[at + 1..].strip_prefix(b" ").unwrap_or(&line[at + 1..])),
@@ -82,17 +82,11 @@ impl Parser {
         };
         match name {
             b"data" => {
-                if self.has_data {
-                    self.event.data.push(b'\n');
-                }
                 self.event.data.extend_from_slice(value);
-                self.has_data = true;
+                self.event.data.push(b'\n');
             }
             // llama.cpp reports a failure in a field of its own.
-            b"error" => {
-                self.event = Event { name: "error".to_owned(), data: value.to_vec() };
-                self.has_data = true;
-            }
+            b"error" => self.event = Event { name: "error".to_owned(), data: [value, b"\n"].concat() },
             b"event" => String::from_utf8_lossy(value).trim_end().clone_into(&mut self.event.name),
             // Comments have an empty name. Other fields are ignored.
             _ => {}

@@ -7,9 +7,6 @@ use cp_common::{Error, Result};
 use rustls::CertificateError;
 use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 
-/// The error of webpki for a server with the certificate of an authority.
-const AUTHORITY_AS_SERVER: &str = "CaUsedAsEndEntity";
-
 /// The certificates of a PEM file.
 pub(super) fn authorities(file: &Path) -> Result<RootCerts> {
     let bad = |what: &dyn fmt::Display| Error::config(format!("SSL_CERT_FILE: {what}")).in_file(file).fatal();
@@ -49,7 +46,8 @@ pub(super) fn certificate_error(host: &str, e: &ureq::Error) -> Option<Error> {
             "is self-signed or signed by an authority that is not trusted".to_owned(),
             "name the file with the certificate of that authority, or with this one, in SSL_CERT_FILE",
         ),
-        CertificateError::Other(e) if e.to_string() == AUTHORITY_AS_SERVER => (
+        // An error of webpki.
+        CertificateError::Other(e) if e.to_string() == "CaUsedAsEndEntity" => (
             "is the certificate of an authority".to_owned(),
             "create it again with basicConstraints=CA:FALSE, and name its file in SSL_CERT_FILE",
         ),
