@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::config::Config;
-use cp_common::home::{Home, is_id, lock, make_directory};
+use cp_common::home::{Home, is_id, locked, make_directory};
 use cp_common::{Error, Result};
 use cp_ledger::sessions::Session;
 use serde_json::Value;
@@ -82,10 +82,8 @@ impl Agent {
     fn lock(&self) -> Result<File> {
         let file = self.home.state("current").join(&self.id);
         make_directory(&self.home.state("current"))?;
-        let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
-        let opened = opened.map_err(|e| Error::io("opening", e).in_file(&file))?;
-        lock(&opened).map_err(|e| e.in_file(&file))?;
-        Ok(opened)
+        let open = || OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
+        locked(&file, || open().map_err(|e| Error::io("opening", e).in_file(&file)))
     }
 
     /// Moves the links to a session. The caller has the lock.

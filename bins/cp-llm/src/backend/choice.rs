@@ -89,10 +89,8 @@ impl Endpoints {
             None => {
                 let known: Vec<&str> = self.all.iter().map(|endpoint| endpoint.name.as_str()).collect();
                 let error = Error::config(format!("no backend `{name}`")).with("known", known.clone()).fatal();
-                Err(match cp_common::spelling::nearest(name, known.iter().copied()) {
-                    Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
-                    None => error.hint(format!("choose one of {}, or the path of an executable", known.join(", "))),
-                })
+                let otherwise = format!("choose one of {}, or the path of an executable", known.join(", "));
+                Err(error.nearest(name, known, &otherwise))
             }
         }
     }

@@ -15,11 +15,7 @@ use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
 use super::table::{ApiName, Table};
-use crate::wire_api::WireApi;
-use crate::wire_api::anthropic::Anthropic;
-use crate::wire_api::gemini::Gemini;
-use crate::wire_api::openai::OpenAi;
-use crate::wire_api::responses::Responses;
+use crate::wire_api::{anthropic, gemini, openai, responses};
 
 /// A named destination of requests.
 #[derive(Debug)]
@@ -104,15 +100,14 @@ impl Endpoint {
     /// Makes the backend that answers for it.
     pub(super) fn backend(&self, options: &BackendOptions) -> Result<Arc<dyn Backend>> {
         let (limit, arguments) = (options.timeouts.total, &self.table.arguments);
-        let api: Box<dyn WireApi> = match self.api {
-            ApiName::Anthropic => Box::new(Anthropic),
-            ApiName::Openai => {
-                // Other servers take the older parameters of Chat Completions.
-                let original = provider::named("openai").is_some_and(|row| row.has_key_for(self.base()));
-                Box::new(OpenAi { original })
+        let api = match self.api {
+            ApiName::Anthropic => anthropic::API,
+            ApiName::Openai if provider::named("openai").is_some_and(|row| row.has_key_for(self.base())) => {
+                openai::ORIGINAL
             }
-            ApiName::OpenaiResponses => Box::new(Responses),
-            ApiName::Gemini => Box::new(Gemini),
+            ApiName::Openai => openai::COMPATIBLE,
+            ApiName::OpenaiResponses => responses::API,
+            ApiName::Gemini => gemini::API,
             ApiName::Program => {
                 let path = self.table.command.as_ref().unwrap_or(&self.name);
                 return Ok(Arc::new(ExternalBackend::at(path, arguments, limit)?));
@@ -123,7 +118,7 @@ impl Endpoint {
                 return Ok(Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default()));
             }
         };
-        let base = base_of(api.as_ref(), self.base().unwrap_or_default());
+        let base = base_of(&api, self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
         let (endpoint, headers) = (self.name.clone(), self.table.headers.clone().into_iter().collect());

@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cp_common::Result;
 use cp_common::wire::Usage;
-use cp_common::{Error, Result};
 
 use self::endpoint::{BackendOptions, Endpoint};
 use self::server::Server;
@@ -99,13 +99,7 @@ impl Backends {
     /// The backend of an endpoint, made on first use.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Ready> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        match made.entry(endpoint.name.clone()).or_insert_with(|| self.make(endpoint)) {
-            Ok(ready) => Ok(ready.clone()),
-            Err(error) => {
-                let again = Error::from_value(&error.to_value());
-                Err(if error.is_fatal() { again.fatal() } else { again })
-            }
-        }
+        made.entry(endpoint.name.clone()).or_insert_with(|| self.make(endpoint)).clone()
     }
 
     /// True if one of them may cost money.

@@ -28,7 +28,7 @@ pub(crate) struct Server {
     pub(super) endpoint: String,
     /// The name of its wire API.
     pub(super) name: &'static str,
-    pub(crate) api: Box<dyn WireApi>,
+    pub(crate) api: WireApi,
     /// The base URL, without a trailing slash.
     pub(crate) base: String,
     /// The key, if there is one.
@@ -44,7 +44,7 @@ impl Backend for Server {
     }
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        self.api.body(request, &self.origin())
+        (self.api.body)(request, &self.origin())
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
@@ -73,7 +73,7 @@ impl Backend for Server {
 
     fn models(&self) -> Option<Result<Vec<String>>> {
         let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-        Some(self.resource(self.api.facts().models_path).map(|list| {
+        Some(self.resource(self.api.models_path).map(|list| {
             let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
             let names = models.into_iter().flatten().filter_map(name);
             names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
@@ -168,7 +168,7 @@ impl Server {
     }
 
     fn url(&self, request: &Request) -> String {
-        join(&self.base, &self.api.path(request))
+        join(&self.base, &(self.api.path)(request))
     }
 
     fn headers(&self, request: &Request, key: Option<&str>) -> Vec<(String, String)> {
@@ -194,7 +194,7 @@ impl Server {
 
     /// Suggests the base URL with its usual path if one without a path answered 404.
     fn suggested_base(&self, error: &Error) -> Option<String> {
-        let path = self.api.facts().default_path;
+        let path = self.api.default_path;
         let is_bare = self.base.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
         (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }
@@ -271,16 +271,21 @@ impl Server {
         if let Some(error) = UpstreamError::find(&payload.value, false) {
             return Err(error.into_error(status));
         }
-        let (mut decoder, mut partial) = (self.api.decoder(), Partial::default());
-        let whole = decoder.whole(&payload, &mut partial);
+        let (mut decoder, mut partial) = ((self.api.decoder)(), Partial::default());
+        let read = decoder.event(&payload, &mut partial);
         *usage = partial.usage;
-        whole.map_err(|error| with_partial(error, &partial.text))?;
-        finish(decoder.as_mut(), partial, &self.origin())
+        // A whole body is complete even without a stop reason.
+        partial.ended = true;
+        read.map_err(|error| with_partial(error, &partial.text))?;
+        let is_foreign = partial.id.is_none() && partial.usage.is_none();
+        let foreign = |_| bad_answer("invalid_json", "the answer is not one of this API");
+        let answer = finish(decoder.as_mut(), partial, &self.origin());
+        if is_foreign { answer.map_err(foreign) } else { answer }
     }
 
     fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
         let status = reply.status;
-        let mut stream = Stream::new(self.api.decoder());
+        let mut stream = Stream::new((self.api.decoder)());
         let read = stream.read(&mut reply, start, show);
         if read.is_ok() {
             reply.linger();
@@ -333,12 +338,15 @@ fn join(base: &str, path: &str) -> String {
 }
 
 /// The base URL of an API: without the path of its requests, which users copy from the documentation of a server.
-pub(super) fn base_of(api: &dyn WireApi, given: &str) -> String {
+pub(super) fn base_of(api: &WireApi, given: &str) -> String {
     let (base, query) = given.split_once('?').unwrap_or((given, ""));
     let base = base.trim_end_matches('/');
-    let base = base.strip_suffix(&api.path(&Request::default())).unwrap_or(base);
+    let path = (api.path)(&Request::default());
+    let base = base.strip_suffix(&path).unwrap_or(base);
+    // A path may include the version, which other APIs have in the base.
+    let base = base.strip_suffix("/v1").filter(|_| path.starts_with("/v1/")).unwrap_or(base);
     let mark = if query.is_empty() { "" } else { "?" };
-    format!("{}{mark}{query}", api.base(base))
+    format!("{base}{mark}{query}")
 }
 
 /// Makes the error of a response whose status is not a success.
@@ -397,18 +405,15 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire_api::anthropic::Anthropic;
-    use crate::wire_api::gemini::Gemini;
-    use crate::wire_api::openai::OpenAi;
-    use crate::wire_api::responses::Responses;
+    use crate::wire_api::{anthropic, gemini, openai, responses};
 
     #[test]
     fn url_has_path_once_and_query_at_its_end() {
-        let apis: [(Box<dyn WireApi>, &str); 4] = [
-            (Box::new(OpenAi { original: false }), "/v1/chat/completions"),
-            (Box::new(Responses), "/v1/responses"),
-            (Box::new(Anthropic), "/v1/messages"),
-            (Box::new(Gemini), "/v1/models/m:generateContent"),
+        let apis: [(WireApi, &str); 4] = [
+            (openai::COMPATIBLE, "/v1/chat/completions"),
+            (responses::API, "/v1/responses"),
+            (anthropic::API, "/v1/messages"),
+            (gemini::API, "/v1/models/m:generateContent"),
         ];
         let request = Request { model: "m".to_owned(), ..Request::default() };
         for (api, path) in &apis {
@@ -418,8 +423,8 @@ mod tests {
             }
             for base in given {
                 for query in ["", "?api-version=1&b=2"] {
-                    let base = base_of(api.as_ref(), &format!("{base}{query}"));
-                    let url = join(&base, &api.path(&request));
+                    let base = base_of(api, &format!("{base}{query}"));
+                    let url = join(&base, &(api.path)(&request));
                     assert_eq!(url, format!("https://h{path}{query}"), "{base}");
                     assert!(!join(&base, "/models?limit=2").contains("completions"), "{base}");
                 }

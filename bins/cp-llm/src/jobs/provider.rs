@@ -43,7 +43,7 @@ impl Client {
         let ready = engine.backends.of(&endpoint)?;
         let name = ready.backend.name();
         let api = match ready.backend.server() {
-            Some(server) => server.api.facts().batch_api,
+            Some(server) => server.api.batch_api,
             None => (name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }),
         };
         let Some(api) = api else {
@@ -79,7 +79,7 @@ impl Client {
 
     /// The path of a single request, as a batch names it.
     fn url(&self) -> String {
-        let path = self.server().map(|server| server.api.path(&Request::default()));
+        let path = self.server().map(|server| (server.api.path)(&Request::default()));
         format!("/v1{}", path.unwrap_or_default())
     }
 

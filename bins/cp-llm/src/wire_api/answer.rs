@@ -17,7 +17,7 @@ use super::json::{Body, mended};
 use super::{OnText, TextKind, UpstreamError, bad_answer, cut, ends, shortened, text_of};
 
 /// A complete answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     /// The id of the message at the provider.
     pub id: Option<String>,
@@ -63,20 +63,12 @@ pub(crate) enum PartContent {
 impl Answer {
     /// An answer that is only a text.
     pub(crate) fn of_text(text: String) -> Self {
-        Self {
-            id: None,
-            model: None,
-            content: Content::Text(text),
-            calls: Vec::new(),
-            blocks: Vec::new(),
-            stop: String::new(),
-            usage: None,
-        }
+        Self { content: Content::Text(text), ..Self::default() }
     }
 
     /// Makes an answer from its parts.
     pub(super) fn of_parts(parts: Vec<Part>, here: &Origin) -> Result<Self> {
-        let mut answer = Self { content: content(&parts)?, ..Self::of_text(String::new()) };
+        let mut answer = Self { content: content(&parts)?, ..Self::default() };
         // A turn without blocks is a text and then tool calls.
         let says_all = |(at, part): (usize, &Part)| match &part.content {
             PartContent::Text(_, citations) => at == 0 && part.raw.is_none() && citations.is_empty(),
@@ -216,9 +208,7 @@ impl<'a> Payload<'a> {
 
 /// Assembles an answer.
 pub(crate) trait Decoder {
-    /// Decodes a whole body.
-    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()>;
-    /// Decodes an event. Returns true after the last event.
+    /// Decodes an event, or a whole body. Returns true after the last event.
     fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool>;
     /// Decodes `[DONE]`, which ends the streams of Chat Completions only.
     fn done(&self, _: &mut Partial) {}

@@ -9,78 +9,54 @@ use super::answer::complete_arguments;
 use super::history::{Outgoing, outgoing};
 use super::json::{Body, exact, object};
 use super::{
-    ApiFacts, BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
-    restarted, text_of,
+    BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, count_of, list, restarted, text_of,
 };
 
-/// The version of the API.
-const VERSION: &str = "2023-06-01";
 /// The default of `max_tokens`, which the API requires.
 const MAX_TOKENS: u64 = 8192;
 
-pub(crate) struct Anthropic;
-
 /// The body of a request that is recorded for backends without a server. This API keeps the most of a request.
 pub(crate) fn recorded(request: &Request) -> Result<Vec<u8>> {
-    Anthropic.body(request, &Origin { endpoint: String::new(), dialect: "anthropic".to_owned() })
+    body(request, &Origin { endpoint: String::new(), dialect: "anthropic".to_owned() })
 }
 
-static FACTS: ApiFacts = ApiFacts {
+pub(crate) const API: WireApi = WireApi {
     default_path: "",
     models_path: "/v1/models?limit=1000",
     key_header: ("x-api-key", ""),
+    version: Some(("anthropic-version", "2023-06-01")),
     batch_api: Some(BatchApi {
         has_file: false,
         path: "/v1/messages/batches",
         console: "https://console.anthropic.com",
     }),
+    path: |_| "/v1/messages".to_owned(),
+    body,
+    decoder: || Box::new(AnthropicDecoder::default()),
 };
 
-impl WireApi for Anthropic {
-    fn facts(&self) -> &'static ApiFacts {
-        &FACTS
+fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
+    let mut body = Body::default();
+    body.set("model", &request.model)?;
+    // Reasoning counts as output.
+    let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
+    let most = MAX_TOKENS.saturating_add(budget).into();
+    body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
+    body.set_some("system", request.whole_system())?;
+    let messages = request.conversation_turns().map(|turn| message(turn, request, there));
+    body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
+    body.set_some("tools", request.tools(&request.tools)?)?;
+    for (name, value) in output(request) {
+        body.set(name, &value)?;
     }
-
-    fn base<'a>(&self, base: &'a str) -> &'a str {
-        // The paths of this API include it, but users give it as other APIs need it.
-        base.strip_suffix("/v1").unwrap_or(base)
-    }
-
-    fn path(&self, _: &Request) -> String {
-        "/v1/messages".to_owned()
-    }
-
-    fn version(&self) -> Option<(String, String)> {
-        Some(("anthropic-version".to_owned(), VERSION.to_owned()))
-    }
-
-    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
-        let mut body = Body::default();
-        body.set("model", &request.model)?;
-        // Reasoning counts as output.
-        let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
-        let most = MAX_TOKENS.saturating_add(budget).into();
-        body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
-        body.set_some("system", request.whole_system())?;
-        let messages = request.conversation_turns().map(|turn| message(turn, request, there));
-        body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
-        body.set_some("tools", request.tools(&request.tools)?)?;
-        for (name, value) in output(request) {
-            body.set(name, &value)?;
+    for (name, value) in request.params.iter().filter(|(name, _)| *name != "reasoning_effort") {
+        match name.as_str() {
+            "stop" => body.set("stop_sequences", &list(value))?,
+            name => body.set(name, value)?,
         }
-        for (name, value) in request.params.iter().filter(|(name, _)| *name != "reasoning_effort") {
-            match name.as_str() {
-                "stop" => body.set("stop_sequences", &list(value))?,
-                name => body.set(name, value)?,
-            }
-        }
-        body.set("stream", &request.stream)?;
-        Ok(body.finish())
     }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(AnthropicDecoder::default())
-    }
+    body.set("stream", &request.stream)?;
+    Ok(body.finish())
 }
 
 /// The members for the schema and the reasoning effort. With an effort but without a kind of thinking, the model
@@ -245,20 +221,13 @@ fn show(kind: Option<&str>, from: &Value, partial: &mut Partial) {
 }
 
 impl Decoder for AnthropicDecoder {
-    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
-        if !body.value["content"].is_array() {
-            return Err(bad_answer("invalid_json", "the answer is not a message"));
-        }
-        partial.ended = true;
-        self.message(&body.value, "", body, partial);
-        Ok(())
-    }
-
     fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         let data = &event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
             Some("message_start") if self.has_started => return Err(restarted()),
+            // A whole answer.
+            None | Some("message") if data["content"].is_array() => self.message(data, "", event, partial),
             Some("message_start") => {
                 self.has_started = true;
                 self.message(&data["message"], "/message", event, partial);

@@ -12,56 +12,48 @@ use super::answer::{arguments, fresh_id};
 use super::history::{Outgoing, outgoing, result, split};
 use super::json::{Body, exact};
 use super::{
-    ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, list, media, text_of,
-    tokens, with_function,
+    Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, list, media, text_of, tokens,
+    with_function,
 };
 
-pub(crate) struct Gemini;
-
-static FACTS: ApiFacts = ApiFacts {
+pub(crate) const API: WireApi = WireApi {
     default_path: "/v1beta",
     models_path: "/models?pageSize=1000",
     key_header: ("x-goog-api-key", ""),
+    version: None,
     batch_api: None,
+    path,
+    body,
+    decoder: || Box::new(GeminiDecoder::default()),
 };
 
-impl WireApi for Gemini {
-    fn facts(&self) -> &'static ApiFacts {
-        &FACTS
-    }
+fn path(request: &Request) -> String {
+    let method = if request.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+    format!("/models/{}:{method}", request.model.trim_start_matches("models/"))
+}
 
-    fn path(&self, request: &Request) -> String {
-        let method = if request.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
-        format!("/models/{}:{method}", request.model.trim_start_matches("models/"))
-    }
-
-    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
-        let mut body = Body::default();
-        let system = request.whole_system().map(|system| json!({"parts": [{"text": system}]}));
-        body.set_some("systemInstruction", system)?;
-        let mut names = Names::default();
-        let mut contents = Vec::with_capacity(request.messages.len());
-        for turn in request.conversation_turns() {
-            let parts = parts(&outgoing(turn, request, there)?, &mut names)?;
-            // The server refuses a turn without parts.
-            if !parts.is_empty() {
-                contents.push(Message { role: if turn.role == "assistant" { "model" } else { "user" }, parts });
-            }
+fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
+    let mut body = Body::default();
+    let system = request.whole_system().map(|system| json!({"parts": [{"text": system}]}));
+    body.set_some("systemInstruction", system)?;
+    let mut names = Names::default();
+    let mut contents = Vec::with_capacity(request.messages.len());
+    for turn in request.conversation_turns() {
+        let parts = parts(&outgoing(turn, request, there)?, &mut names)?;
+        // The server refuses a turn without parts.
+        if !parts.is_empty() {
+            contents.push(Message { role: if turn.role == "assistant" { "model" } else { "user" }, parts });
         }
-        body.set("contents", &contents)?;
-        let function = |tool| with_function(Body::default(), tool, "parametersJsonSchema")?.into_raw();
-        let functions = request.tools.iter().map(function).collect::<Result<Vec<_>>>()?;
-        let own = (!functions.is_empty()).then(|| BTreeMap::from([("functionDeclarations", functions)]));
-        body.set_some("tools", request.tools(own)?)?;
-        let (config, beside) = places(request);
-        body.set_some("generationConfig", Some(config).filter(|config| !config.is_empty()))?;
-        beside.iter().try_for_each(|(name, value)| body.set(name, value))?;
-        Ok(body.finish())
     }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(GeminiDecoder::default())
-    }
+    body.set("contents", &contents)?;
+    let function = |tool| with_function(Body::default(), tool, "parametersJsonSchema")?.into_raw();
+    let functions = request.tools.iter().map(function).collect::<Result<Vec<_>>>()?;
+    let own = (!functions.is_empty()).then(|| BTreeMap::from([("functionDeclarations", functions)]));
+    body.set_some("tools", request.tools(own)?)?;
+    let (config, beside) = places(request);
+    body.set_some("generationConfig", Some(config).filter(|config| !config.is_empty()))?;
+    beside.iter().try_for_each(|(name, value)| body.set(name, value))?;
+    Ok(body.finish())
 }
 
 /// The id and the name of each tool call so far, and whether the server knows the id. Results in this API have the name
@@ -210,17 +202,6 @@ fn text_part(text: &str, is_thought: bool) -> PartContent {
 }
 
 impl Decoder for GeminiDecoder {
-    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
-        let data = &body.value;
-        self.event(body, partial)?;
-        if partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
-            return Err(bad_answer("invalid_json", "the answer has no candidates"));
-        }
-        // A whole body is complete even without a finish reason.
-        partial.ended = true;
-        Ok(())
-    }
-
     fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         let data = &event.value;
         partial.identify(data, "responseId", "modelVersion");

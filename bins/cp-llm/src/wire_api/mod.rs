@@ -1,7 +1,7 @@
 //! The wire APIs of providers, as pure functions: they encode a [`Request`], and decode an [`Answer`] from a body or
 //! from events.
 //!
-//! Each API is a file that implements [`WireApi`] and [`Decoder`]. Connections are opened by [`crate::backend`].
+//! Each API is a file with a [`WireApi`] and a [`Decoder`]. Connections are opened by [`crate::backend`].
 //! Configuration and records call an API a `dialect`.
 
 mod answer;
@@ -109,42 +109,33 @@ impl Request {
     }
 }
 
-/// The facts of a wire API that do not depend on a request.
-pub(crate) struct ApiFacts {
+/// The wire API of a provider.
+pub(crate) struct WireApi {
     /// The usual path of base URLs.
     pub default_path: &'static str,
     /// The path of the list of models.
     pub models_path: &'static str,
     /// The header of the key, and the text before the key.
     pub key_header: (&'static str, &'static str),
+    /// The header with the version of the API, if it needs one.
+    pub version: Option<(&'static str, &'static str)>,
     /// The batch API, if there is one.
     pub batch_api: Option<BatchApi>,
+    /// The path of a request.
+    pub path: fn(&Request) -> String,
+    /// Encodes a request to this server.
+    pub body: fn(&Request, &Origin) -> Result<Vec<u8>>,
+    /// A decoder of one answer.
+    pub decoder: fn() -> Box<dyn Decoder>,
 }
 
-/// The wire API of a provider.
-pub(crate) trait WireApi: Send + Sync {
-    /// The facts of this API.
-    fn facts(&self) -> &'static ApiFacts;
-    /// The base URL that the paths of this API are appended to, without a trailing slash.
-    fn base<'a>(&self, base: &'a str) -> &'a str {
-        base
-    }
-    /// The path of a request.
-    fn path(&self, request: &Request) -> String;
-    /// The header with the version of the API, if it needs one.
-    fn version(&self) -> Option<(String, String)> {
-        None
-    }
+impl WireApi {
     /// The headers for the key and the version of the API.
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
-        let (name, before) = self.facts().key_header;
-        let key = key.map(|key| (name.to_owned(), format!("{before}{key}")));
-        self.version().into_iter().chain(key).collect()
+    pub(crate) fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
+        let (name, before) = self.key_header;
+        let version = self.version.map(|(name, version)| (name.to_owned(), version.to_owned()));
+        version.into_iter().chain(key.map(|key| (name.to_owned(), format!("{before}{key}")))).collect()
     }
-    /// Encodes a request to this server.
-    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>>;
-    /// A decoder of one answer.
-    fn decoder(&self) -> Box<dyn Decoder>;
 }
 
 /// Adds a tool to an object: its name, its description, and its JSON Schema under the name that the API has for it.

@@ -9,14 +9,9 @@ use super::history::{Outgoing, outgoing, result, split};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    ApiFacts, BatchApi, Decoder, Media, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer, count_of,
-    data_url, file_name, media, text_of, tokens, with_function,
+    BatchApi, Decoder, Media, Part, Partial, Payload, Request, UpstreamError, WireApi, count_of, data_url, file_name,
+    media, text_of, tokens, with_function,
 };
-
-pub(crate) struct OpenAi {
-    /// True for the server of `OpenAI`, which has renamed `max_tokens`.
-    pub original: bool,
-}
 
 /// The end of the body of a streamed request, which asks for the usage.
 const ASKS_USAGE: &[u8] = br#","stream_options":{"include_usage":true}}"#;
@@ -26,58 +21,51 @@ pub(crate) fn without_stream_options(body: &[u8]) -> Option<Vec<u8>> {
     body.strip_suffix(ASKS_USAGE).map(|rest| [rest, b"}"].concat())
 }
 
-/// The facts of both APIs of `OpenAI`. The key is a bearer token (RFC 6750).
-pub(super) static FACTS: ApiFacts = ApiFacts {
+/// The API of compatible servers. The key is a bearer token (RFC 6750).
+pub(crate) const COMPATIBLE: WireApi = WireApi {
     default_path: "/v1",
     models_path: "/models",
     key_header: ("authorization", "Bearer "),
+    version: None,
     batch_api: Some(BatchApi { has_file: true, path: "/batches", console: "https://platform.openai.com/batches" }),
+    path: |_| "/chat/completions".to_owned(),
+    body: |request, there| body(request, there, false),
+    decoder: || Box::new(ChatDecoder::default()),
 };
 
-impl WireApi for OpenAi {
-    fn facts(&self) -> &'static ApiFacts {
-        &FACTS
-    }
+/// The API of the server of `OpenAI`, which has renamed `max_tokens`.
+pub(crate) const ORIGINAL: WireApi = WireApi { body: |request, there| body(request, there, true), ..COMPATIBLE };
 
-    fn path(&self, _: &Request) -> String {
-        "/chat/completions".to_owned()
+fn body(request: &Request, there: &Origin, is_original: bool) -> Result<Vec<u8>> {
+    let mut messages = Vec::with_capacity(request.messages.len() + 1);
+    if !request.system.is_empty() {
+        messages.push(json!({"role": "system", "content": request.system}));
     }
-
-    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
-        let mut messages = Vec::with_capacity(request.messages.len() + 1);
-        if !request.system.is_empty() {
-            messages.push(json!({"role": "system", "content": request.system}));
-        }
-        for turn in &request.messages {
-            put_turn(&turn.role, &outgoing(turn, request, there)?, &mut messages)?;
-        }
-        let mut body = Body::default();
-        body.set("model", &request.model)?;
-        body.set("messages", &messages)?;
-        body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
-        if let Some(given) = &request.schema {
-            // Compatible servers accept more schemas, and differ in their meaning of `strict`.
-            let format = if self.original && is_strict(given) {
-                json!({"name": "answer", "schema": given, "strict": true})
-            } else {
-                json!({"name": "answer", "schema": given})
-            };
-            body.set("response_format", &json!({"type": "json_schema", "json_schema": format}))?;
-        }
-        for (name, value) in &request.params {
-            body.set(if self.original && name == "max_tokens" { "max_completion_tokens" } else { name }, value)?;
-        }
-        // Some servers send events unless this is false.
-        body.set("stream", &request.stream)?;
-        if request.stream {
-            body.set("stream_options", &json!({"include_usage": true}))?;
-        }
-        Ok(body.finish())
+    for turn in &request.messages {
+        put_turn(&turn.role, &outgoing(turn, request, there)?, &mut messages)?;
     }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(ChatDecoder::default())
+    let mut body = Body::default();
+    body.set("model", &request.model)?;
+    body.set("messages", &messages)?;
+    body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
+    if let Some(given) = &request.schema {
+        // Compatible servers accept more schemas, and differ in their meaning of `strict`.
+        let format = if is_original && is_strict(given) {
+            json!({"name": "answer", "schema": given, "strict": true})
+        } else {
+            json!({"name": "answer", "schema": given})
+        };
+        body.set("response_format", &json!({"type": "json_schema", "json_schema": format}))?;
     }
+    for (name, value) in &request.params {
+        body.set(if is_original && name == "max_tokens" { "max_completion_tokens" } else { name }, value)?;
+    }
+    // Some servers send events unless this is false.
+    body.set("stream", &request.stream)?;
+    if request.stream {
+        body.set("stream_options", &json!({"include_usage": true}))?;
+    }
+    Ok(body.finish())
 }
 
 fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
@@ -194,27 +182,23 @@ fn head(data: &Value, partial: &mut Partial) {
 }
 
 impl Decoder for ChatDecoder {
-    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
-        let Some(choice) = body.value.pointer("/choices/0") else {
-            return Err(bad_answer("invalid_json", "the answer has no choices"));
-        };
-        head(&body.value, partial);
-        partial.ended = true;
-        let mut message = choice["message"].clone();
-        // Each element of a whole message is a separate call.
-        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten();
-        for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
-            call.insert("index".to_owned(), index.into());
-        }
-        self.choice(choice, &message, partial)
-    }
-
     fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         head(&event.value, partial);
         // The first choice is the only one that was requested. The usage follows the finish reason, so the stream ends
         // only at `[DONE]` or its end.
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
-            self.choice(choice, &choice["delta"], partial)?;
+            match choice.get("message") {
+                // A whole answer. Each element of its tool calls is a separate call.
+                Some(message) if choice.get("delta").is_none() => {
+                    let mut message = message.clone();
+                    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten();
+                    for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
+                        call.insert("index".to_owned(), index.into());
+                    }
+                    self.choice(choice, &message, partial)?;
+                }
+                _ => self.choice(choice, &choice["delta"], partial)?,
+            }
         }
         // Some servers do not send `[DONE]`. The usage is in the last chunk.
         partial.ended = partial.stop.is_some() && partial.usage.is_some();

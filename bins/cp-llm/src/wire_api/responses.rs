@@ -10,61 +10,52 @@ use serde_json::{Map, Value, json};
 use super::answer::complete_arguments;
 use super::history::{Outgoing, outgoing, result, split};
 use super::json::Body;
-use super::openai::{FACTS, is_strict};
+use super::openai::{COMPATIBLE, is_strict};
 use super::{
-    ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    count_of, data_url, file_name, media, restarted, text_of, tokens, with_function,
+    Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, count_of, data_url,
+    file_name, media, restarted, text_of, tokens, with_function,
 };
 
-pub(crate) struct Responses;
+pub(crate) const API: WireApi = WireApi {
+    path: |_| "/responses".to_owned(),
+    body,
+    decoder: || Box::new(ResponsesDecoder::default()),
+    ..COMPATIBLE
+};
 
-impl WireApi for Responses {
-    fn facts(&self) -> &'static ApiFacts {
-        &FACTS
+fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
+    let mut body = Body::default();
+    body.set("model", &request.model)?;
+    body.set_some("instructions", Some(&request.system).filter(|system| !system.is_empty()))?;
+    let mut items = Vec::new();
+    for turn in &request.messages {
+        put_turn(&turn.role, &outgoing(turn, request, there)?, &mut items)?;
     }
-
-    fn path(&self, _: &Request) -> String {
-        "/responses".to_owned()
+    body.set("input", &items)?;
+    body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
+    if request.params.contains_key("stop") {
+        return Err(Error::validation("an openai-responses server does not support `stop`")
+            .hint("remove `stop`, or use --backend openai"));
     }
-
-    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
-        let mut body = Body::default();
-        body.set("model", &request.model)?;
-        body.set_some("instructions", Some(&request.system).filter(|system| !system.is_empty()))?;
-        let mut items = Vec::new();
-        for turn in &request.messages {
-            put_turn(&turn.role, &outgoing(turn, request, there)?, &mut items)?;
-        }
-        body.set("input", &items)?;
-        body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
-        if request.params.contains_key("stop") {
-            return Err(Error::validation("an openai-responses server does not support `stop`")
-                .hint("remove `stop`, or use --backend openai"));
-        }
-        for (name, value) in members(request) {
-            body.set(name, &value)?;
-        }
-        for (name, value) in &request.params {
-            match name.as_str() {
-                "reasoning_effort" | "verbosity" => {}
-                "max_tokens" => body.set("max_output_tokens", value)?,
-                name => body.set(name, value)?,
-            }
-        }
-        // The server stores nothing unless a parameter says so.
-        body.set("store", &false)?;
-        // Without storage, reasoning can be sent back only in its encrypted form. Models that do not reason refuse this
-        // parameter.
-        if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
-            body.set("include", &["reasoning.encrypted_content"])?;
-        }
-        body.set("stream", &request.stream)?;
-        Ok(body.finish())
+    for (name, value) in members(request) {
+        body.set(name, &value)?;
     }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(ResponsesDecoder::default())
+    for (name, value) in &request.params {
+        match name.as_str() {
+            "reasoning_effort" | "verbosity" => {}
+            "max_tokens" => body.set("max_output_tokens", value)?,
+            name => body.set(name, value)?,
+        }
     }
+    // The server stores nothing unless a parameter says so.
+    body.set("store", &false)?;
+    // Without storage, reasoning can be sent back only in its encrypted form. Models that do not reason refuse this
+    // parameter.
+    if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
+        body.set("include", &["reasoning.encrypted_content"])?;
+    }
+    body.set("stream", &request.stream)?;
+    Ok(body.finish())
 }
 
 /// Members that combine several parameters.
@@ -267,17 +258,6 @@ impl ResponsesDecoder {
 }
 
 impl Decoder for ResponsesDecoder {
-    fn whole(&mut self, body: &Payload<'_>, partial: &mut Partial) -> Result<()> {
-        if !body.value["output"].is_array() {
-            return Err(bad_answer("invalid_json", "the answer has no output"));
-        }
-        if body.value["status"] == "failed" {
-            return Err(failure(&body.value));
-        }
-        self.response(&body.value, partial);
-        Ok(())
-    }
-
     fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool> {
         let data = &event.value;
         let item = self.items.entry(count_of(data, "/output_index"));
@@ -314,6 +294,9 @@ impl Decoder for ResponsesDecoder {
                 return Ok(true);
             }
             Some("response.failed") => return Err(failure(&data["response"])),
+            // A whole answer.
+            None if data["status"] == "failed" => return Err(failure(data)),
+            None if data["output"].is_array() => self.response(data, partial),
             _ => {}
         }
         Ok(false)

@@ -8,11 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::wire_api::anthropic::Anthropic;
-use crate::wire_api::gemini::Gemini;
-use crate::wire_api::openai::OpenAi;
-use crate::wire_api::responses::Responses;
 use crate::wire_api::{Answer, Partial, Payload, Request, TextKind, WireApi, decode_event, finish};
+use crate::wire_api::{anthropic, gemini, openai, responses};
 
 /// An answer as a stream and in one body. Some servers split a surrogate pair between two deltas.
 #[derive(Deserialize)]
@@ -39,12 +36,12 @@ fn other_streams() -> Vec<(String, String)> {
     streams.collect()
 }
 
-pub(super) fn api(name: &str) -> Box<dyn WireApi> {
+pub(super) fn api(name: &str) -> WireApi {
     match name {
-        "anthropic" => Box::new(Anthropic),
-        "openai" => Box::new(OpenAi { original: false }),
-        "openai-responses" => Box::new(Responses),
-        _ => Box::new(Gemini),
+        "anthropic" => anthropic::API,
+        "openai" => openai::COMPATIBLE,
+        "openai-responses" => responses::API,
+        _ => gemini::API,
     }
 }
 
@@ -54,14 +51,15 @@ fn here(api: &str) -> Origin {
 
 /// The answer in a whole body.
 pub(super) fn whole(name: &str, body: &str) -> Answer {
-    let (mut decoder, mut partial) = (api(name).decoder(), Partial::default());
-    decoder.whole(&Payload::parse(body.as_bytes(), None).unwrap(), &mut partial).unwrap();
+    let (mut decoder, mut partial) = ((api(name).decoder)(), Partial::default());
+    decoder.event(&Payload::parse(body.as_bytes(), None).unwrap(), &mut partial).unwrap();
+    partial.ended = true;
     finish(decoder.as_mut(), partial, &here(name)).unwrap()
 }
 
 /// The answer, and the text and the reasoning that were passed on.
 pub(super) fn decoded(name: &str, pieces: &[&[u8]]) -> Result<(Answer, [String; 2])> {
-    let (mut decoder, mut partial) = (api(name).decoder(), Partial::default());
+    let (mut decoder, mut partial) = ((api(name).decoder)(), Partial::default());
     let (mut parser, mut shown) = (Parser::new(), [String::new(), String::new()]);
     let mut show = |kind: TextKind, text: &str| {
         shown[usize::from(kind == TextKind::Thinking)].push_str(text);
@@ -165,7 +163,7 @@ fn attachment_without_bytes_is_refused() {
     let body = |name: &str, block: Value| {
         let turn = serde_json::json!({"role": "user", "content": [block]});
         let request = Request { messages: vec![serde_json::from_value(turn).unwrap()], ..Request::default() };
-        api(name).body(&request, &here(name))
+        (api(name).body)(&request, &here(name))
     };
     let sources = [
         Value::Null,
