@@ -61,16 +61,18 @@ pub(crate) struct Exchange {
     pub request_id: Option<String>,
     /// The time until the first bytes of the answer.
     pub first_byte: Option<Duration>,
+    /// The time until its end.
+    pub took: Option<Duration>,
     /// The hash of the response body.
     pub hash: Option<String>,
-    /// The usage of a failed answer, if the provider reported it.
+    /// The usage of a failed answer, if the provider reported it; later that of any answer, with its cost.
     pub usage: Option<Usage>,
 }
 
 impl Exchange {
     /// An exchange with an outcome and no other facts.
     pub(crate) fn of(outcome: Result<Answer>) -> Self {
-        Self { outcome, status: None, request_id: None, first_byte: None, hash: None, usage: None }
+        Self { outcome, status: None, request_id: None, first_byte: None, took: None, hash: None, usage: None }
     }
 }
 

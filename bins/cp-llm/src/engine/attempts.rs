@@ -16,10 +16,8 @@ use super::budget::{Amount, Ticket};
 use super::gate::Slot;
 use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
-use super::work::Attempt;
 use super::{Engine, Listener, Work};
 use crate::backend::price::Price;
-use crate::backend::{Backend, Ready};
 use crate::pause;
 use crate::wire_api::ends::remark;
 use crate::wire_api::{TextKind, thoughts};
@@ -64,20 +62,17 @@ impl Engine {
     }
 
     /// Takes the answer from the recordings if they have it; otherwise asks.
-    fn answer(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message> {
+    fn answer(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let Some(recordings) = &self.recordings else { return self.ask(work, listener) };
-        let backend = self.ready(work)?.backend;
-        let request = self.recorded_body(work)?;
+        let request = work.recorded_body()?;
         let key = &recordings.key(&work.target.endpoint, &request);
         // A second process that needs the same answer waits here, before it takes budget or a slot.
         let _claim = match recordings.find(key)? {
-            Ok(recorded) => {
-                return self.replay(recordings, recorded, &work.request_hash(&request), work, listener);
-            }
+            Ok(recorded) => return self.replay(recordings, recorded, work, listener),
             Err(claim) => claim,
         };
         let message = self.ask(work, listener)?;
-        recordings.add(key, backend.name(), &request, &message)?;
+        recordings.add(key, &message.backend, &request, &message)?;
         Ok(message)
     }
 
@@ -86,11 +81,10 @@ impl Engine {
         &self,
         recordings: &Recordings,
         recorded: Message,
-        request_hash: &str,
-        work: &Work,
+        work: &mut Work,
         listener: &mut dyn Listener,
     ) -> Result<Message> {
-        self.journal.record_replay(recordings.name(), request_hash, work)?;
+        self.journal.record_replay(recordings.name(), work)?;
         if work.request.stream {
             thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
             let text = recorded.content.text();
@@ -98,7 +92,7 @@ impl Engine {
         }
         let Prompt { session_id, agent, row, .. } = work.prompt.clone();
         let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
-        (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash.to_owned()));
+        (message.receipt, message.request_hash) = (work.receipt.clone(), Some(work.request_hash()?.to_owned()));
         message.endpoint.clone_from(&work.target.endpoint.name);
         if !recordings.is_replayed() {
             // The first request paid for it, so it is not counted again.
@@ -109,21 +103,18 @@ impl Engine {
     }
 
     /// Asks the model, and retries failures that may be transient.
-    fn ask(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message> {
+    fn ask(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         self.note_lowered(work)?;
-        let Ready { backend, network } = self.ready(work)?;
-        let body = self.body(work)?;
-        let request_hash = self.request_hash(work)?;
-        let (mut attempt, mut failed) = (1, 0);
+        let body = work.body()?;
+        let mut failed = 0;
+        work.attempt = 0;
         loop {
-            let this =
-                Attempt { backend: backend.name(), network, number: attempt, request_hash: &request_hash, batch: None };
-            let outcome = self.attempt(&this, backend.as_ref(), work, &body, listener);
-            let Failed { error, shown, counts } = match outcome {
+            work.attempt += 1;
+            let Failed { error, shown, counts } = match self.attempt(work, &body, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
-            let error = error.with("attempts", attempt);
+            let error = error.with("attempts", work.attempt);
             failed += u32::from(counts);
             let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
             let Some(wait) = wait else {
@@ -131,34 +122,26 @@ impl Engine {
             };
             // The gate waits for a rate limit.
             if !is_rate_limit(&error) {
-                let seconds = wait.as_secs_f64();
+                let (attempt, seconds) = (work.attempt, wait.as_secs_f64());
                 listener.warn(&format!("attempt {attempt} failed: {}; retrying in {seconds:.1} s", error.message()));
                 pause(wait)?;
             }
-            attempt += 1;
         }
     }
 
     /// Sends one request.
-    fn attempt(
-        &self,
-        this: &Attempt<'_>,
-        backend: &dyn Backend,
-        work: &Work,
-        body: &[u8],
-        listener: &mut dyn Listener,
-    ) -> Result<Message, Failed> {
-        let (slot, ticket) = self.admit(backend, work, body, listener)?;
+    fn attempt(&self, work: &mut Work, body: &[u8], listener: &mut dyn Listener) -> Result<Message, Failed> {
+        let (slot, ticket) = self.admit(work, body, listener)?;
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
-        if let Err(error) = self.journal.record_request(this, work, body.len() as u64) {
-            self.settle(ticket.as_ref(), None, false)?;
+        if let Err(error) = self.journal.record_request(work, body.len() as u64) {
+            self.settle(ticket.as_ref(), work, None, false)?;
             return Err(error.into());
         }
         let start = Instant::now();
         let mut shown = false;
         let request = &work.request;
-        let exchange = backend.exchange(request, body, &mut |kind, text| match kind {
+        let mut exchange = work.ready.backend.exchange(request, body, &mut |kind, text| match kind {
             _ if !request.stream => Ok(()),
             TextKind::Thinking => listener.thinking(text),
             TextKind::Answer => {
@@ -166,9 +149,9 @@ impl Engine {
                 listener.text(text)
             }
         });
-        let usage = self.usage(&exchange, &work.target, Price::of);
-        let counted = usage.as_ref().map(|usage| self.counted(usage, backend));
-        let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
+        exchange.took = Some(start.elapsed());
+        exchange.usage = self.usage(&exchange, &work.target, Price::of);
+        let settled = self.settle(ticket.as_ref(), work, exchange.usage.as_ref(), exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
             Ok(_) => {
                 slot.answered();
@@ -185,8 +168,7 @@ impl Engine {
         // The next request in this slot sees the pause or the shared failure.
         drop(slot);
         let failed = |error| Failed { error, shown, counts };
-        let concluded = self.concluded(this, work, exchange, usage, Some(start.elapsed()));
-        let message = concluded.map_err(failed)?.map_err(failed)?;
+        let message = self.concluded(work, exchange).map_err(failed)?.map_err(failed)?;
         settled.map_err(|error| {
             failed(error.with("partial", message.content.text()).with("_untrusted", vec!["/partial"]))
         })?;
@@ -194,15 +176,9 @@ impl Engine {
     }
 
     /// Waits for a turn, for a concurrency slot and for budget.
-    fn admit(
-        &self,
-        backend: &dyn Backend,
-        work: &Work,
-        body: &[u8],
-        listener: &mut dyn Listener,
-    ) -> Result<(Slot, Option<Ticket>)> {
+    fn admit(&self, work: &Work, body: &[u8], listener: &mut dyn Listener) -> Result<(Slot, Option<Ticket>)> {
         if let Some(budget) = &self.budget {
-            self.check_price(budget, backend, work)?;
+            self.check_price(budget, work)?;
         }
         let slot = self.gate.enter(&mut |message| listener.warn_now(message))?;
         if let Some(first) = &*self.shared_failure() {
@@ -211,17 +187,18 @@ impl Engine {
         let Some(budget) = &self.budget else { return Ok((slot, None)) };
         // Without a limit of its tokens a request costs as much as the average answer.
         let average = budget.average().filter(|_| work.request.most_tokens().is_none());
-        let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of));
+        let estimate = average.unwrap_or_else(|| self.estimate(work, body.len(), Price::of));
         let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
         Ok((slot, Some(ticket)))
     }
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be
     /// kept then.
-    fn settle(&self, ticket: Option<&Ticket>, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
+    fn settle(&self, ticket: Option<&Ticket>, work: &Work, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
         let (Some(budget), Some(ticket)) = (&self.budget, ticket) else { return Ok(()) };
         let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
-        budget.settle(ticket, known)?;
+        let cost = |usage: &Usage| usage.cost_usd.filter(|_| !self.is_free(work));
+        budget.settle(ticket, known.map(|usage| Usage { cost_usd: cost(usage), ..*usage }).as_ref())?;
         if is_answer && known.is_none() { budget.report_missing_usage().map_or(Ok(()), Err) } else { Ok(()) }
     }
 

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cp_common::wire::{Receipt, Usage};
+use cp_common::wire::Receipt;
 use cp_common::{Context, Error, Result, keys};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::work::{Attempt, Work};
+use super::Work;
 use crate::backend::Exchange;
 use crate::wire_api::Request;
 
@@ -46,38 +46,31 @@ impl Journal {
     }
 
     /// Records that a request is about to be sent.
-    pub(super) fn record_request(&self, this: &Attempt<'_>, work: &Work, bytes: u64) -> Result<()> {
+    pub(crate) fn record_request(&self, work: &Work, bytes: u64) -> Result<()> {
         let Request { system, messages, tools, stream, .. } = &work.request;
         let mut entry = self
-            .entry("llm.request", this, work)
+            .entry("llm.request", work.ready.backend.name(), work)?
             .with("bytes", &bytes)
             .with("stream", stream)
             .with("messages", &messages.len())
             .with("tools", &tools.len());
         entry = with_some(entry, "system_hash", (!system.is_empty()).then(|| keys::hash(system.as_bytes())));
         entry = with_some(entry, "prompt_id", work.prompt.prompt_id.as_ref());
-        entry = with_some(entry, "network", this.network);
+        entry = with_some(entry, "network", work.ready.network);
         if self.keeps_content {
             entry = entry.content(work.prompt.input());
         }
-        self.append(this.network.is_some(), entry).map(|_| ())
+        self.append(work.ready.network.is_some(), entry).map(|_| ())
     }
 
     /// Records the outcome of a request.
-    pub(super) fn record_response(
-        &self,
-        this: &Attempt<'_>,
-        work: &Work,
-        exchange: &Exchange,
-        usage: Option<&Usage>,
-        took: Option<Duration>,
-    ) -> Result<()> {
+    pub(super) fn record_response(&self, work: &mut Work, exchange: &Exchange) -> Result<()> {
         let mut entry = self
-            .entry("llm.response", this, work)
+            .entry("llm.response", work.ready.backend.name(), work)?
             .with("status", &exchange.status)
             .with("request_id", &exchange.request_id)
             .with("response_hash", &exchange.hash)
-            .with("duration_ms", &took.map(milliseconds))
+            .with("duration_ms", &exchange.took.map(milliseconds))
             .with("first_token_ms", &exchange.first_byte.map(milliseconds));
         match &exchange.outcome {
             Ok(answer) => {
@@ -87,7 +80,7 @@ impl Journal {
                     .with("answered_by", &answer.model)
                     .with("stop_reason", &answer.stop)
                     .with("tool_calls", &answer.calls.len())
-                    .with("usage", &usage);
+                    .with("usage", &exchange.usage);
                 if self.keeps_content {
                     entry = entry.content(&answer.content.clone().with_calls(&answer.calls));
                 }
@@ -95,14 +88,15 @@ impl Journal {
             Err(error) => {
                 let message = if self.keeps_content { error.message().to_owned() } else { with_words_hashed(error) };
                 entry = entry.message(&message).with("code", error.code().row().name);
-                entry = with_some(entry.with("reason", &error.details().get("reason")), "usage", usage);
+                entry = with_some(entry.with("reason", &error.details().get("reason")), "usage", exchange.usage);
             }
         }
-        self.append(this.network.is_some(), entry).map(|receipt| work.keep_receipt(receipt))
+        work.receipt = Some(self.append(work.ready.network.is_some(), entry)?);
+        Ok(())
     }
 
     /// Records that a batch was submitted, or why it was not.
-    pub(super) fn record_batch(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
+    pub(crate) fn record_batch(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
         let mut entry = self.new_entry("llm.batch", None, None).with("job", facts);
         if let Some(error) = failure {
             entry = entry.message(error.message()).with("code", error.code().row().name);
@@ -111,20 +105,21 @@ impl Journal {
     }
 
     /// Records that an answer was taken from a recording.
-    pub(super) fn record_replay(&self, from: &str, key: &str, work: &Work) -> Result<()> {
-        let this = Attempt { backend: from, network: None, number: 0, request_hash: key, batch: None };
-        let entry = self.entry("llm.response", &this, work).with("cached", &true);
-        self.append(false, entry).map(|receipt| work.keep_receipt(receipt))
+    pub(super) fn record_replay(&self, from: &str, work: &mut Work) -> Result<()> {
+        work.attempt = 0;
+        let entry = self.entry("llm.response", from, work)?.with("cached", &true);
+        work.receipt = Some(self.append(false, entry)?);
+        Ok(())
     }
 
-    fn entry(&self, event: &str, this: &Attempt<'_>, work: &Work) -> Entry {
+    fn entry(&self, event: &str, backend: &str, work: &Work) -> Result<Entry> {
         let entry = self.new_entry(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
-        with_some(entry, "batch", this.batch)
-            .with("backend", this.backend)
+        Ok(with_some(entry, "batch", work.batch.as_ref())
+            .with("backend", backend)
             .with("endpoint", &work.target.endpoint.name)
             .with("model", &work.request.model)
-            .with("attempt", &this.number)
-            .with("request_hash", this.request_hash)
+            .with("attempt", &work.attempt)
+            .with("request_hash", work.request_hash()?))
     }
 
     /// A new entry. The agent and the session of the command line are the defaults.

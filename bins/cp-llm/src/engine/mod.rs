@@ -10,12 +10,10 @@ pub(crate) mod schema;
 mod work;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use cp_common::output::Severity;
 use cp_common::wire::{Message, Usage, estimated_tokens};
 use cp_common::{Context, Error, Result};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::budget::{Amount, Budget};
@@ -24,12 +22,11 @@ use self::journal::Journal;
 use self::recordings::Recordings;
 use self::retry::RetryPolicy;
 use self::schema::{AnswerSchema, Mismatch};
-use self::work::Attempt;
 pub(crate) use self::work::Work;
+use crate::backend::Exchange;
 use crate::backend::endpoint::Target;
 use crate::backend::price::{Price, Prices};
-use crate::backend::{Backend, Backends, Exchange, Ready};
-use crate::wire_api::{Lowered, Request};
+use crate::wire_api::Lowered;
 
 /// Receives the progress of an answer.
 pub(crate) trait Listener {
@@ -51,7 +48,6 @@ pub(crate) trait Listener {
 
 /// Answers prompts. All threads share it.
 pub(crate) struct Engine {
-    pub backends: Backends,
     pub retries: RetryPolicy,
     pub prices: Prices,
     /// Stop reasons that are failures.
@@ -75,9 +71,8 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// An engine that sends one request at a time and has no budget.
-    pub(crate) fn new(context: &Context, backends: Backends, retries: RetryPolicy, logs_content: bool) -> Result<Self> {
+    pub(crate) fn new(context: &Context, retries: RetryPolicy, logs_content: bool) -> Result<Self> {
         Ok(Self {
-            backends,
             retries,
             prices: Prices::load(&context.home.path("config/prices.toml"))?,
             fail_on: Vec::new(),
@@ -94,8 +89,7 @@ impl Engine {
 
     /// Counts the blocks of a request that cannot be sent as they came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
-        let backend = self.ready(work)?.backend;
-        let found = backend.server().map(|server| server.lowered(&work.request)).transpose()?;
+        let found = work.ready.backend.server().map(|server| server.lowered(&work.request)).transpose()?;
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, count) in found.into_iter().flatten() {
             *lowered.entry(kind).or_default() += count;
@@ -115,31 +109,6 @@ impl Engine {
         }
     }
 
-    /// Encodes the next request, exactly as it is sent.
-    pub(crate) fn body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
-        work.encoded(self.ready(work)?.backend.as_ref())
-    }
-
-    /// The hash of the request in its ledger entries.
-    pub(crate) fn request_hash(&self, work: &Work) -> Result<String> {
-        Ok(work.request_hash(&self.recorded_body(work)?))
-    }
-
-    /// The backend of the model.
-    pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
-        self.backends.of(&work.target.endpoint)
-    }
-
-    /// The body that recordings are keyed by: the request, not streamed.
-    fn recorded_body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
-        let request = &work.request;
-        if !request.stream {
-            return self.body(work);
-        }
-        let plain = Request { stream: false, ..request.clone() };
-        self.ready(work)?.backend.body(&plain).map(Arc::new)
-    }
-
     /// Parses the text of a message as JSON that matches the schema. A message with tool calls has no answer yet.
     fn parse_answer(&self, mut message: Message) -> Result<Message, Box<(Message, Mismatch)>> {
         let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
@@ -154,13 +123,8 @@ impl Engine {
     }
 
     /// True if no price is needed, because the backend costs nothing.
-    fn is_free(&self, backend: &dyn Backend) -> bool {
-        !backend.is_metered() && !self.counts_what_is_free
-    }
-
-    /// The usage that a budget counts.
-    fn counted(&self, usage: &Usage, backend: &dyn Backend) -> Usage {
-        Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage }
+    fn is_free(&self, work: &Work) -> bool {
+        !work.ready.backend.is_metered() && !self.counts_what_is_free
     }
 
     /// The usage of a request with its cost, if the backend reports it.
@@ -175,21 +139,12 @@ impl Engine {
     }
 
     /// Makes the message of an exchange, and records the outcome. The outer error means that it could not be recorded.
-    fn concluded(
-        &self,
-        this: &Attempt<'_>,
-        work: &Work,
-        mut exchange: Exchange,
-        usage: Option<Usage>,
-        took: Option<Duration>,
-    ) -> Result<Result<Message>> {
-        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(&work.request, &self.fail_on));
-        exchange.outcome = exchange.outcome.map_err(|error| match &usage {
-            Some(usage) => error.with("usage", json!(usage)),
-            None => error,
-        });
-        self.journal.record_response(this, work, &exchange, usage.as_ref(), took)?;
-        Ok(exchange.outcome.map(|answer| work.message(answer, usage.unwrap_or_default(), this)))
+    fn concluded(&self, work: &mut Work, mut exchange: Exchange) -> Result<Result<Message>> {
+        let whole = exchange.outcome.and_then(|answer| answer.whole(&work.request, &self.fail_on));
+        exchange.outcome =
+            whole.map_err(|error| exchange.usage.iter().fold(error, |error, usage| error.with("usage", json!(usage))));
+        self.journal.record_response(work, &exchange)?;
+        Ok(exchange.outcome.map(|answer| work.message(answer, exchange.usage.unwrap_or_default())))
     }
 
     /// The price of the endpoint, of the model that answered, or of the requested model: the first that is known.
@@ -198,9 +153,9 @@ impl Engine {
     }
 
     /// Refuses a model without a price if the budget is in dollars.
-    fn check_price(&self, budget: &Budget, backend: &dyn Backend, work: &Work) -> Result<()> {
+    fn check_price(&self, budget: &Budget, work: &Work) -> Result<()> {
         let target = &work.target;
-        let has_cost = self.is_free(backend) || backend.reports_cost() || self.price(None, target).is_some();
+        let has_cost = self.is_free(work) || work.ready.backend.reports_cost() || self.price(None, target).is_some();
         if has_cost || !budget.limits_dollars() {
             return Ok(());
         }
@@ -208,18 +163,16 @@ impl Engine {
             .hint("add it to config/prices.toml, or use --budget-tokens")
             .fatal())
     }
-}
 
-impl Engine {
     /// Estimates the most that a request may use, as far as it is known: a token for four bytes, and the tokens that it
     /// may write.
-    fn estimate(&self, backend: &dyn Backend, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Amount {
+    fn estimate(&self, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Amount {
         let usage = Usage {
             input_tokens: estimated_tokens(bytes) as u64,
             output_tokens: work.request.most_tokens().unwrap_or(0),
             ..Usage::default()
         };
-        let price = self.price(None, &work.target).filter(|_| !self.is_free(backend));
+        let price = self.price(None, &work.target).filter(|_| !self.is_free(work));
         Amount::of(&Usage { cost_usd: price.map(|price| cost(&price, &usage)), ..usage })
     }
 }
@@ -229,44 +182,20 @@ impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
     pub(crate) fn check_batch_budget(&self, work: &Work, bytes: usize) -> Result<()> {
         let Some(budget) = &self.budget else { return Ok(()) };
-        let backend = self.ready(work)?.backend;
-        self.check_price(budget, backend.as_ref(), work)?;
+        self.check_price(budget, work)?;
         if work.request.most_tokens().is_none() {
             let message = "a budget needs --max-tokens: a batch cannot be stopped once it is submitted";
             return Err(Error::usage(message).fatal());
         }
-        budget.count(self.estimate(backend.as_ref(), work, bytes, Price::of_batch))
-    }
-
-    /// Records a request that is about to be submitted.
-    pub(crate) fn record_enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
-        let ready = self.ready(work)?;
-        self.journal.record_request(&attempt_of_row(&ready, row, request_hash), work, bytes)
-    }
-
-    /// Records that a batch was submitted, or why it was not.
-    pub(crate) fn record_submitted(&self, facts: &impl Serialize, failure: Option<&Error>) -> Result<()> {
-        self.journal.record_batch(facts, failure, self.backends.is_metered())
+        budget.count(self.estimate(work, bytes, Price::of_batch))
     }
 
     /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it
     /// could not be recorded.
-    pub(crate) fn message_of_row(
-        &self,
-        work: &Work,
-        row: &str,
-        request_hash: &str,
-        exchange: Exchange,
-    ) -> Result<Result<Message>> {
-        let ready = self.ready(work)?;
-        let usage = self.usage(&exchange, &work.target, Price::of_batch);
-        let concluded = self.concluded(&attempt_of_row(&ready, row, request_hash), work, exchange, usage, None)?;
+    pub(crate) fn message_of_row(&self, work: &mut Work, mut exchange: Exchange) -> Result<Result<Message>> {
+        exchange.usage = self.usage(&exchange, &work.target, Price::of_batch);
         let parse = |message| self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0));
-        Ok(concluded.and_then(parse).map_err(|error| work.failure(error)))
+        let message = self.concluded(work, exchange)?.and_then(parse);
+        Ok(message.map_err(|error| work.failure(error)))
     }
-}
-
-/// The only attempt of a row of a batch.
-fn attempt_of_row<'a>(ready: &'a Ready, row: &'a str, request_hash: &'a str) -> Attempt<'a> {
-    Attempt { backend: ready.backend.name(), network: ready.network, number: 1, request_hash, batch: Some(row) }
 }

@@ -4,7 +4,8 @@
 //! wherever it was killed: a batch is on disk before the provider is asked to create it. Its requests are only in
 //! memory, because the same input has them again.
 //!
-//! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs.
+//! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs, and
+//! [`result`] settles each row once.
 
 mod provider;
 mod result;
@@ -12,14 +13,12 @@ pub(crate) mod state;
 
 use std::time::Duration;
 
-use cp_common::keys::hex;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
-use sha2::{Digest as _, Sha256};
 
 use self::provider::Client;
 use self::state::{Batch, BatchJob, Row, State, line_of};
@@ -84,7 +83,7 @@ enum Verb {
     Submit(Box<RequestArgs>),
     /// Print the state of batches
     Status {
-        /// Wait until all batches have ended, and print each when it ends
+        /// Wait for the end of each batch before its state is printed
         #[arg(long)]
         wait: bool,
         /// The batches, by id or a prefix of it (default: all)
@@ -120,19 +119,34 @@ fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
     let source = args.source(&direct)?;
     let (engine, mut requests) = args.prepared(&direct, context)?;
     requests.table = args.table()?;
-    let client = Client::of(engine, requests.endpoint()?)?;
-    let mut submit = Submit { args, client: &client, requests, encoded: Vec::new(), rows: Vec::new() };
+    let endpoint = requests.endpoint()?;
+    let client = Client::of(engine, &requests.backends, endpoint)?;
+    let job = BatchJob {
+        backend: client.ready.backend.name().to_owned(),
+        endpoint: client.server().map(|server| server.base.clone()),
+        created_at: clock::now(),
+        ..BatchJob::default()
+    };
+    let batch = Batch {
+        job,
+        endpoint: client.endpoint.name.clone(),
+        fail_on: client.engine.fail_on.clone(),
+        stub_script: args.stub_script.as_ref().map(std::path::absolute).transpose()?,
+        schema: client.engine.schema.as_ref().map(|schema| schema.text.clone()),
+        ..Batch::default()
+    };
+    let request_id = args.request_id.as_deref();
+    let mut submit = Submit { request_id, client, requests, encoded: Vec::new(), batch };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
-/// The rows of a batch.
 struct Submit<'a> {
-    args: &'a RequestArgs,
-    client: &'a Client,
+    request_id: Option<&'a str>,
+    client: Client,
     requests: RequestBuilder,
     /// The requests as the provider takes them.
     encoded: Vec<Vec<u8>>,
-    rows: Vec<Row>,
+    batch: Batch,
 }
 
 impl Filter for Submit<'_> {
@@ -141,25 +155,23 @@ impl Filter for Submit<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let place = context.out.place;
-        let work = self.requests.work(&body, place)?;
-        let (client, Target { endpoint, model }) = (self.client, &work.target);
-        let first = self.rows.first().map_or(Some(model), |first| first.prompt.model.as_ref());
-        if endpoint.name != client.endpoint.name || first != Some(model) {
-            let (name, other) = (&client.endpoint.name, work.target.name());
+        let Place { index, line } = context.out.place;
+        let work = self.requests.work(&body, context.out.place)?;
+        let (Client { engine, endpoint, .. }, Target { model, .. }) = (&self.client, &work.target);
+        let is_here = work.target.endpoint.name == endpoint.name;
+        if !is_here || self.batch.model.get_or_insert_with(|| model.clone()) != model {
+            let (name, other) = (&endpoint.name, work.target.name());
             let message = format!("all prompts of a batch must use one model of {name}: not {other}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
-        client.engine.note_lowered(&work)?;
-        let body = client.engine.body(&work)?;
-        client.engine.check_batch_budget(&work, body.len())?;
-        self.encoded.push(client.line(self.encoded.len(), &body));
-        let (request_hash, bytes) = (work.request_hash(&body), body.len() as u64);
-        let Request { system, messages, tools, model, .. } = work.request;
-        let system = Some(system).filter(|system| !system.is_empty());
-        let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt };
-        let Place { index, line, .. } = place;
-        self.rows.push(Row { index, line, request_hash, bytes, prompt, outcome: None });
+        engine.note_lowered(&work)?;
+        let body = work.body()?;
+        engine.check_batch_budget(&work, body.len())?;
+        self.encoded.push(self.client.line(self.encoded.len(), &body));
+        let (request_hash, bytes) = (work.request_hash()?.to_owned(), body.len() as u64);
+        let Request { system, messages, tools, params, .. } = work.request;
+        let prompt = Prompt { system: Some(system), messages, tools, ..work.prompt };
+        self.batch.rows.push(Row { index, line, request_hash, bytes, params, prompt, outcome: None });
         context.out.defer_item();
         Ok(())
     }
@@ -167,13 +179,38 @@ impl Filter for Submit<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         // An incomplete input is not submitted.
         signals::check()?;
-        self.client.engine.report_lowered(context);
+        let engine = &self.client.engine;
+        engine.report_lowered(context);
         if self.encoded.is_empty() {
             return Ok(());
         }
-        let mut batch = self.store(context)?;
+        let mut new = std::mem::take(&mut self.batch);
+        new.job.count = new.rows.len() as u64;
+        new.job.input_hash = keys::hash(&line_of(&(&new.endpoint, &new.job.endpoint, &new.model, &new.rows))?);
+        let named = self.request_id.map(|id| keys::hash(format!("request {id}").as_bytes()));
+        let digits = named.as_ref().unwrap_or(&new.job.input_hash).trim_start_matches("sha256:");
+        new.job.job_id = format!("BAT-{}", &digits[..16]);
+        let input_hash = new.job.input_hash.clone();
+        // If there is a batch of this id, it is locked and used.
+        let mut batch = new.stored(&context.home)?;
+        if batch.job.input_hash != input_hash {
+            let message =
+                format!("the request id `{}` was used for another input", self.request_id.unwrap_or_default());
+            let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
+            return Err(error.hint("use a new id for a new request").fatal());
+        }
         if batch.job.provider_id.is_none() {
-            self.submit(&mut batch)?;
+            if batch.was_asked {
+                return Err(self.client.interrupted(&batch));
+            }
+            for (number, row) in batch.rows.iter().enumerate() {
+                engine.journal.record_request(&self.client.work(&batch, number), row.bytes)?;
+            }
+            // A signal waits until a batch that is paid for is recorded.
+            let _effect = signals::effect();
+            let made = self.client.create(&mut batch, &self.encoded);
+            engine.journal.record_batch(&batch.job, made.as_ref().err(), self.client.server().is_some())?;
+            made?;
         }
         context.out.record(Kind::Item, &self.client.progress(&batch)?)?;
         self.encoded.iter().for_each(|_| context.out.item_succeeded());
@@ -181,103 +218,46 @@ impl Filter for Submit<'_> {
     }
 }
 
-impl Submit<'_> {
-    /// Stores the batch, or finds the batch of the same rows. It is locked.
-    fn store(&mut self, context: &Context) -> Result<Batch> {
-        let Client { engine, endpoint, ready, .. } = self.client;
-        let base = self.client.base();
-        let seed = format!("{}\n{}\n", endpoint.name, base.unwrap_or_default());
-        let hash = Sha256::new_with_prefix(seed).chain_update(self.encoded.concat());
-        let input_hash = format!("sha256:{}", hex(&hash.chain_update(line_of(&self.rows)?).finalize()));
-        let given = self.args.request_id.as_deref();
-        let named = given.map(|id| keys::hash(format!("request {id}").as_bytes()));
-        let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
-        let id = format!("BAT-{}", &digits[..16]);
-        let new = Batch {
-            job: BatchJob {
-                backend: ready.backend.name().to_owned(),
-                endpoint: base.map(str::to_owned),
-                count: self.rows.len() as u64,
-                created_at: clock::now(),
-                input_hash: input_hash.clone(),
-                job_id: id.clone(),
-                ..BatchJob::default()
-            },
-            endpoint: endpoint.name.clone(),
-            fail_on: engine.fail_on.clone(),
-            stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
-            schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
-            rows: std::mem::take(&mut self.rows),
-            ..Batch::default()
-        };
-        let batch = new.stored(&context.home)?;
-        if batch.job.input_hash == input_hash {
-            return Ok(batch);
+fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
+    context.out.streaming()?;
+    let batches = if ids.is_empty() {
+        Batch::all(&context.home, "")?.into_iter().map(Ok).collect()
+    } else {
+        ids.iter().map(|id| Batch::find(&context.home, id)).collect::<Vec<_>>()
+    };
+    for batch in batches {
+        match batch.and_then(|batch| state_of(&batch, waits, context)) {
+            Ok(job) => {
+                context.out.record(Kind::Item, &job)?;
+                context.out.item_succeeded();
+            }
+            Err(error) if error.code() == Code::Interrupted => return Err(error),
+            Err(error) => context.out.item_failed(error)?,
         }
-        let message = format!("the request id `{}` was used for another input", given.unwrap_or(&id));
-        let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
-        Err(error.hint("use a new id for a new request").fatal())
     }
-
-    /// Creates the batch at the provider, unless it may exist there.
-    fn submit(&self, batch: &mut Batch) -> Result<()> {
-        let Client { engine, endpoint, .. } = self.client;
-        if batch.was_asked {
-            return Err(self.client.interrupted(batch));
-        }
-        for (number, row) in batch.rows.iter().enumerate() {
-            let work = row.work(number, endpoint);
-            engine.record_enqueued(&work, &batch.name_of(number), &row.request_hash, row.bytes)?;
-        }
-        // A signal waits until a batch that is paid for is recorded.
-        let _effect = signals::effect();
-        let made = self.client.create(batch, &self.encoded);
-        engine.record_submitted(&batch.job, made.as_ref().err())?;
-        made
-    }
+    Ok(())
 }
 
 /// The first and the longest interval between two requests for the state.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
-    context.out.streaming()?;
-    let mut shown = context.out.progress();
-    let mut open = if ids.is_empty() { Batch::all(&context.home, "")? } else { Vec::new() };
-    for id in ids {
-        match Batch::find(&context.home, id) {
-            Ok(batch) => open.push(batch),
-            Err(error) => context.out.item_failed(error)?,
-        }
-    }
-    let mut wait = WAITS.0;
+/// The state of a batch: the present one, or the one in which it has ended.
+fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJob> {
+    let client = Client::of_batch(batch, context)?;
+    let (mut shown, mut wait) = (context.out.progress(), WAITS.0);
     loop {
-        let mut running = Vec::new();
-        for batch in open {
-            match Client::of_batch(&batch, context).and_then(|client| client.progress(&batch)) {
-                Ok(job) if waits && !job.is_ended() => {
-                    shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
-                    running.push(batch);
-                }
-                Ok(job) => {
-                    context.out.record(Kind::Item, &job)?;
-                    context.out.item_succeeded();
-                }
-                Err(error) if error.code() == Code::Interrupted => return Err(error),
-                Err(error) if waits && error.code().row().retryable => {
-                    context.warn(&format!("{}: {}; asking again", batch.job.job_id, error.message()));
-                    running.push(batch);
-                }
-                Err(error) => context.out.item_failed(error)?,
+        match client.progress(batch) {
+            Ok(job) if waits && !job.is_ended() => {
+                shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
             }
-        }
-        if running.is_empty() {
-            return Ok(());
+            Err(error) if waits && error.code().row().retryable && error.code() != Code::Interrupted => {
+                context.warn(&format!("{}: {}; asking again", batch.job.job_id, error.message()));
+            }
+            found => return found,
         }
         context.out.flush()?;
         pause(wait)?;
         wait = (wait * 3 / 2).min(WAITS.1);
-        open = running;
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::state::{Batch, BatchJob, Event, State};
+use super::state::{Batch, BatchJob, Event, Row, State};
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{BackendOptions, Endpoint};
+use crate::backend::endpoint::{BackendOptions, Endpoint, Target};
 use crate::backend::server::Server;
 use crate::backend::{Backends, Ready};
-use crate::engine::Engine;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
+use crate::engine::{Engine, Work};
 use crate::policy::Policy;
 use crate::wire_api::{BatchApi, Request, count_of, shortened, text_of};
 
@@ -39,8 +39,8 @@ pub(super) struct Client {
 
 impl Client {
     /// The client of an endpoint. Fails if its backend has no batches.
-    pub(super) fn of(engine: Engine, endpoint: Arc<Endpoint>) -> Result<Self> {
-        let ready = engine.backends.of(&endpoint)?;
+    pub(super) fn of(engine: Engine, backends: &Backends, endpoint: Arc<Endpoint>) -> Result<Self> {
+        let ready = backends.of(&endpoint)?;
         let name = ready.backend.name();
         let api = match ready.backend.server() {
             Some(server) => server.api.batch_api,
@@ -61,10 +61,10 @@ impl Client {
         let options = BackendOptions::new(LIMIT, policy.permission());
         let options = BackendOptions { stub_script: batch.stub_script.clone(), ..options };
         let endpoint = Endpoints::load(context, Some(&batch.endpoint))?.default_for(None)?;
-        let mut engine = Engine::new(context, Backends::new(options), RetryPolicy::NONE, policy.table.log_content)?;
+        let mut engine = Engine::new(context, RetryPolicy::NONE, policy.table.log_content)?;
         engine.fail_on.clone_from(&batch.fail_on);
         engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
-        Self::of(engine, endpoint)
+        Self::of(engine, &Backends::new(options), endpoint)
     }
 
     /// The server; the stub has none.
@@ -72,9 +72,21 @@ impl Client {
         self.ready.backend.server()
     }
 
-    /// The base URL of the server.
-    pub(super) fn base(&self) -> Option<&str> {
-        self.server().map(|server| server.base.as_str())
+    /// Restores the request of a row, as far as it is needed for the answer.
+    pub(super) fn work(&self, batch: &Batch, number: usize) -> Work {
+        let Row { params, prompt, request_hash, .. } = &batch.rows[number];
+        let request = Request {
+            system: prompt.system.clone().unwrap_or_default(),
+            messages: prompt.messages.clone(),
+            tools: prompt.tools.clone(),
+            params: params.clone(),
+            position: number as u64,
+            ..Request::default()
+        };
+        let endpoint = Arc::clone(&self.endpoint);
+        let target = Target { endpoint, model: batch.model.clone().unwrap_or_default() };
+        Work::new(prompt.clone(), request, target, self.ready.clone())
+            .of_batch(format!("{}#{number}", batch.job.job_id), request_hash)
     }
 
     /// The path of a single request, as a batch names it.
@@ -107,9 +119,8 @@ impl Client {
             let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
             // An incomplete body was not a complete request.
             is_sent = rest.is_empty();
-            made
+            batch.note(Event::Created(id_of(&made?, "id")?))
         });
-        let made = made.and_then(|made| batch.note(Event::Created(id_of(&made, "id")?)));
         let Err(error) = made.map_err(Error::fatal) else { return Ok(()) };
         let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
         if !is_sent || (400..500).contains(&status) && status != 408 {

@@ -1,22 +1,17 @@
-//! The state file of a batch, `ID.jsonl`: its record and its terms, its rows, then what happened to it, each on a line.
-//! It appears with all of its rows. A line without its end is not there.
+//! The state file of a batch, `ID.jsonl`: the batch on one line, then what happened to it, each on a line. A line without
+//! its end is not there.
 //!
-//! The rows are read whole, because the provider limits the size of a batch, and the submission had it in memory too.
+//! A file is read whole, because the provider limits the size of a batch, and the submission had it in memory too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use cp_common::home::{Home, create_whole, locked};
 use cp_common::wire::{Message, Prompt, Reply};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::backend::endpoint::{Endpoint, Target};
-use crate::engine::Work;
-use crate::wire_api::Request;
+use serde_json::{Map, Value};
 
 /// A row: its place in the input, the hash and the length of its request, and its prompt with all options applied.
 #[derive(Serialize, Deserialize)]
@@ -25,6 +20,7 @@ pub(super) struct Row {
     pub line: Option<u64>,
     pub request_hash: String,
     pub bytes: u64,
+    pub params: Map<String, Value>,
     pub prompt: Prompt,
     #[serde(skip)]
     pub outcome: Option<Outcome>,
@@ -33,20 +29,8 @@ pub(super) struct Row {
 /// The message of a row, or the members of its error.
 pub(super) type Outcome = Box<Result<Message, Value>>;
 
-impl Row {
-    /// Restores the request, as far as it is needed for the answer.
-    pub(super) fn work(&self, number: usize, endpoint: &Arc<Endpoint>) -> Work {
-        let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
-        let (system, position) = (system.unwrap_or_default(), number as u64);
-        let request = Request { system, messages, tools, position, ..Request::default() };
-        let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
-        Work::new(self.prompt.clone(), request, target)
-    }
-}
-
 /// What happened to a batch.
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum Event {
     /// The provider is asked to create the batch. Until its id is known the outcome is unknown.
     Asked,
@@ -62,13 +46,13 @@ pub(super) struct Batch {
     pub job: BatchJob,
     /// The name of the endpoint.
     pub endpoint: String,
+    pub model: Option<String>,
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
+    pub rows: Vec<Row>,
     #[serde(skip)]
     pub was_asked: bool,
-    #[serde(skip)]
-    pub rows: Vec<Row>,
     #[serde(skip)]
     pub path: PathBuf,
     /// The file, if the batch is locked.
@@ -79,12 +63,8 @@ pub(super) struct Batch {
 impl Batch {
     /// Stores the batch, unless there is one of its id, and locks it.
     pub(super) fn stored(mut self, home: &Home) -> Result<Self> {
-        let mut lines = line_of(&self)?;
-        for row in &self.rows {
-            lines.extend(line_of(row)?);
-        }
         self.path = home.state("batches").join(format!("{}.jsonl", self.job.job_id));
-        create_whole(&self.path, &lines).map_err(Error::fatal)?;
+        create_whole(&self.path, &line_of(&self)?).map_err(Error::fatal)?;
         self.locked()
     }
 
@@ -136,11 +116,6 @@ impl Batch {
         let end = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
         let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
         let mut batch: Self = serde_json::from_slice(lines.next().unwrap_or_default()).map_err(wrong)?;
-        let rows = lines.by_ref().take(usize::try_from(batch.job.count).unwrap_or(usize::MAX));
-        batch.rows = rows.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(wrong)?;
-        if (batch.rows.len() as u64) < batch.job.count {
-            return Err(Error::config("not a batch: rows are missing").in_file(&path).fatal());
-        }
         for line in lines {
             batch.apply(serde_json::from_slice(line).map_err(wrong)?);
         }
@@ -179,9 +154,9 @@ impl Batch {
         std::fs::remove_file(&self.path).map_err(failed)
     }
 
-    /// The name of a row in the ledger.
-    pub(super) fn name_of(&self, number: usize) -> String {
-        format!("{}#{number}", self.job.job_id)
+    /// The number of rows that have an outcome.
+    pub(super) fn settled(&self) -> u64 {
+        self.rows.iter().filter(|row| row.outcome.is_some()).count() as u64
     }
 }
 

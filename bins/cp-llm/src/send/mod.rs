@@ -212,7 +212,7 @@ impl Send<'_> {
             }
             None => context.out.record(Kind::Message, message)?,
         }
-        if self.engine.backends.is_metered() { context.out.flush() } else { Ok(()) }
+        if self.requests.backends.is_metered() { context.out.flush() } else { Ok(()) }
     }
 
     /// The request id of an item: the option, with the position appended after the first item.
@@ -227,7 +227,7 @@ impl Send<'_> {
     /// True if an earlier run has the answer.
     fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
         match (&self.earlier, context.out.place.index) {
-            (Some(earlier), Some(index)) => earlier.has_answered(index, work, &self.engine),
+            (Some(earlier), Some(index)) => earlier.has_answered(index, work),
             _ => Ok(false),
         }
     }
@@ -237,7 +237,7 @@ impl Send<'_> {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with earlier ones.
-        let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&self.engine.body(&work)?)));
+        let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&work.body()?)));
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, display: &mut self.display, shown: false };

@@ -189,6 +189,7 @@ impl RequestArgs {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             model,
             endpoints,
+            backends,
             tools: self.tools.as_deref().map(tools).transpose()?,
             common: Request {
                 params,
@@ -212,7 +213,7 @@ impl RequestArgs {
             counts_what_is_free: self.budget_usd.is_some(),
             budget: if sends { Budget::open(&limits, policy_usd)? } else { None },
             gate: Gate::new(jobs),
-            ..Engine::new(context, backends, retries, logs_content)?
+            ..Engine::new(context, retries, logs_content)?
         };
         Ok((engine, requests))
     }

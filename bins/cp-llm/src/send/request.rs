@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::{Engine, Work};
@@ -28,6 +29,7 @@ pub(crate) struct RequestBuilder {
     pub model: Option<Target>,
     /// The endpoints, for the models of prompts and the default model.
     pub endpoints: Endpoints,
+    pub backends: Backends,
     /// Tools that replace the tools of prompts.
     pub tools: Option<Vec<ToolSpec>>,
     /// The parameters, the schema and the flags of all requests.
@@ -93,9 +95,10 @@ impl RequestBuilder {
         };
         let mut request = self.request(&prompt, params);
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
+        let ready = self.backends.of(&target.endpoint)?;
         // Invalid prompts do not count.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
-        Ok(Work::new(prompt, request, target))
+        Ok(Work::new(prompt, request, target, ready))
     }
 
     /// Makes the request. The target sets its model.
@@ -209,9 +212,8 @@ impl DryRun {
     /// The first request for a prompt.
     pub(super) fn of(engine: &Engine, work: &Work) -> Result<Self> {
         engine.note_lowered(work)?;
-        let backend = engine.ready(work)?.backend;
-        let body = backend.body(&work.request)?;
-        let request = serde_json::from_slice(&body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let backend = &work.ready.backend;
+        let request = serde_json::from_slice(&work.body()?).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let (url, headers) = backend.server().map(|server| server.destination(&work.request)).unzip();
         let headers = headers.unwrap_or_default().into_iter().map(|(name, value)| (name, value.into())).collect();
         let Target { endpoint, model } = &work.target;

@@ -8,7 +8,7 @@ use cp_common::stream::earlier;
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 
-use crate::engine::{Engine, Work};
+use crate::engine::Work;
 
 /// The prompts that an earlier run has answered.
 pub(super) struct EarlierRun {
@@ -48,9 +48,9 @@ impl EarlierRun {
 
     /// True if the prompt with this index has a message. Fails if the message answers another request, because the
     /// input or an option has changed.
-    pub(super) fn has_answered(&self, index: u64, work: &Work, engine: &Engine) -> Result<bool> {
+    pub(super) fn has_answered(&self, index: u64, work: &Work) -> Result<bool> {
         let Some(known) = self.requests.get(&index) else { return Ok(false) };
-        if fingerprint(&engine.request_hash(work).map_err(Error::fatal)?) == *known {
+        if fingerprint(work.request_hash().map_err(Error::fatal)?) == *known {
             return Ok(true);
         }
         let message = format!("the earlier output answers another request with index {index}");
