@@ -12,7 +12,7 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::Value;
 
-use super::budget::{Amount, Ticket};
+use super::budget::Amount;
 use super::gate::Slot;
 use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
@@ -131,11 +131,11 @@ impl Engine {
 
     /// Sends one request.
     fn attempt(&self, work: &mut Work, body: &[u8], listener: &mut dyn Listener) -> Result<Message, Failed> {
-        let (slot, ticket) = self.admit(work, body, listener)?;
+        let (slot, reserved) = self.admit(work, body, listener)?;
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
         if let Err(error) = self.journal.record_request(work, body.len() as u64) {
-            self.settle(ticket.as_ref(), work, None, false)?;
+            self.settle(reserved, work, None, false)?;
             return Err(error.into());
         }
         let start = Instant::now();
@@ -151,7 +151,7 @@ impl Engine {
         });
         exchange.took = Some(start.elapsed());
         exchange.usage = self.usage(&exchange, &work.target, Price::of);
-        let settled = self.settle(ticket.as_ref(), work, exchange.usage.as_ref(), exchange.outcome.is_ok());
+        let settled = self.settle(reserved, work, exchange.usage, exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
             Ok(_) => {
                 slot.answered();
@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// Waits for a turn, for a concurrency slot and for budget.
-    fn admit(&self, work: &Work, body: &[u8], listener: &mut dyn Listener) -> Result<(Slot, Option<Ticket>)> {
+    fn admit(&self, work: &Work, body: &[u8], listener: &mut dyn Listener) -> Result<(Slot, Option<Amount>)> {
         if let Some(budget) = &self.budget {
             self.check_price(budget, work)?;
         }
@@ -188,17 +188,19 @@ impl Engine {
         // Without a limit of its tokens a request costs as much as the average answer.
         let average = budget.average().filter(|_| work.request.most_tokens().is_none());
         let estimate = average.unwrap_or_else(|| self.estimate(work, body.len(), Price::of));
-        let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
-        Ok((slot, Some(ticket)))
+        let reserved = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
+        Ok((slot, Some(reserved)))
     }
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be
     /// kept then.
-    fn settle(&self, ticket: Option<&Ticket>, work: &Work, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
-        let (Some(budget), Some(ticket)) = (&self.budget, ticket) else { return Ok(()) };
-        let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
-        let cost = |usage: &Usage| usage.cost_usd.filter(|_| !self.is_free(work));
-        budget.settle(ticket, known.map(|usage| Usage { cost_usd: cost(usage), ..*usage }).as_ref())?;
+    fn settle(&self, reserved: Option<Amount>, work: &Work, usage: Option<Usage>, is_answer: bool) -> Result<()> {
+        let (Some(budget), Some(reserved)) = (&self.budget, reserved) else { return Ok(()) };
+        let mut known = usage.filter(|usage| Amount::of(usage).tokens > 0);
+        if let Some(usage) = known.as_mut().filter(|_| self.is_free(work)) {
+            usage.cost_usd = None;
+        }
+        budget.settle(reserved, known.as_ref())?;
         if is_answer && known.is_none() { budget.report_missing_usage().map_or(Ok(()), Err) } else { Ok(()) }
     }
 

@@ -184,10 +184,7 @@ impl Claim {
         let mut path = cache.to_owned().into_os_string();
         path.push(format!(".{name}"));
         let path = PathBuf::from(path);
-        let file = locked(&path, || {
-            let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-            opened.map_err(|e| Error::io("the claim of an answer", e).in_file(&path).fatal())
-        })?;
+        let file = locked(&path, || open_for_append(&path))?;
         Ok(Self { path, _file: file })
     }
 }

@@ -10,8 +10,8 @@ use crate::wire_api::ends::is_billed;
 /// The longest first delay. It doubles with each retry.
 const BASE: Duration = Duration::from_millis(500);
 
-/// Limits of retries.
-#[derive(Clone, Copy, Debug)]
+/// Limits of retries. The default is none.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RetryPolicy {
     /// The number of retries.
     pub retries: u32,
@@ -20,9 +20,6 @@ pub(crate) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// No retries.
-    pub(crate) const NONE: Self = Self { retries: 0, max_wait: Duration::ZERO };
-
     /// The delay before the next attempt; `None` to give up. `tried` is the number of failed attempts, `jitter` is in
     /// 0..=1.
     pub(super) fn wait(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {

@@ -27,39 +27,37 @@ use crate::pause;
 use crate::send::{Direct, RequestArgs, RequestBuilder};
 use crate::wire_api::Request;
 
+/// The entry of a verb that prints batches.
+const JOBS: VerbDoc = VerbDoc { output: "batch_job", also: &["summary"], ..VerbDoc::EMPTY };
+
 /// The entries of these verbs in `reference`.
 pub(crate) const DOCS: [VerbDoc; 4] = [
     VerbDoc {
         path: "batch submit",
         class: Class::Governed,
-        output: "batch_job",
-        also: &["summary"],
         examples: &[
             "cp-llm batch submit --backend stub -- hello",
             "jq -nc '{messages:[{role:\"user\",content:\"hi\"}]}' | cp-llm batch submit --backend stub --rows",
         ],
         input: &[Input::Text, Input::Records, Input::Rows],
         events: &["llm.request", "llm.batch"],
-        ..VerbDoc::EMPTY
+        ..JOBS
     },
     VerbDoc {
         path: "batch status",
         class: Class::Query,
-        output: "batch_job",
-        also: &["summary"],
         exits: &[7, 8],
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
         sort: Some("created_at, descending"),
-        ..VerbDoc::EMPTY
+        ..JOBS
     },
     VerbDoc {
         path: "batch result",
         class: Class::Governed,
         output: "message",
-        also: &["summary"],
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
         events: &["llm.response", "llm.batch"],
-        ..VerbDoc::EMPTY
+        ..JOBS
     },
     VerbDoc {
         path: "batch cancel",
@@ -116,9 +114,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
     let direct = Direct::default();
-    let source = args.source(&direct)?;
-    let (engine, mut requests) = args.prepared(&direct, context)?;
-    requests.table = args.table()?;
+    let (source, engine, requests) = args.prepared(&direct, context)?;
     let endpoint = requests.endpoint()?;
     let client = Client::of(engine, &requests.backends, endpoint)?;
     let job = BatchJob {
@@ -263,13 +259,13 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
 
 fn cancel(id: &str, context: &mut Context) -> Result<()> {
     let batch = Batch::find(&context.home, id)?.locked()?;
-    if batch.job.provider_id.is_none() {
+    let Some(id) = &batch.job.provider_id else {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;
         return context.out.answer(&BatchJob { status: State::Cancelled, ..batch.job });
-    }
+    };
     let client = Client::of_batch(&batch, context)?;
     let _effect = signals::effect();
-    client.cancel(&batch)?;
+    client.cancel(id)?;
     context.out.answer(&client.progress(&batch)?)
 }

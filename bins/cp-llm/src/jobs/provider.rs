@@ -61,7 +61,7 @@ impl Client {
         let options = BackendOptions::new(LIMIT, policy.permission());
         let options = BackendOptions { stub_script: batch.stub_script.clone(), ..options };
         let endpoint = Endpoints::load(context, Some(&batch.endpoint))?.default_for(None)?;
-        let mut engine = Engine::new(context, RetryPolicy::NONE, policy.table.log_content)?;
+        let mut engine = Engine::new(context, RetryPolicy::default(), policy.table.log_content)?;
         engine.fail_on.clone_from(&batch.fail_on);
         engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
         Self::of(engine, &Backends::new(options), endpoint)
@@ -145,47 +145,37 @@ impl Client {
 
     /// The state of the batch. Fails if it was not submitted completely.
     pub(super) fn progress(&self, batch: &Batch) -> Result<BatchJob> {
-        let path = self.path(batch)?;
-        let mut job = batch.job.clone();
-        if let Some(server) = self.server() {
-            return Ok(progress(job, &server.resource(&path)?, &path));
-        }
-        (job.status, job.done) = (State::Succeeded, job.count);
-        Ok(job)
-    }
-
-    /// Cancels the batch.
-    pub(super) fn cancel(&self, batch: &Batch) -> Result<()> {
-        let path = self.path(batch)? + "/cancel";
-        let Some(server) = self.server() else { return Ok(()) };
-        server.post_body(&path, "application/json", &mut &b"{}"[..], None).map(drop)
-    }
-
-    /// The path of the batch.
-    fn path(&self, batch: &Batch) -> Result<String> {
-        let Some(id) = &batch.job.provider_id else {
-            let message = format!("the submission of {} is incomplete", batch.job.job_id);
-            return Err(Error::new(Code::Conflict, message)
+        let job = batch.job.clone();
+        let Some(id) = &job.provider_id else {
+            return Err(Error::new(Code::Conflict, format!("the submission of {} is incomplete", job.job_id))
                 .with("reason", "unfinished")
                 .hint("submit the same input again to continue"));
         };
-        Ok(format!("{}/{id}", self.api.path))
+        let path = format!("{}/{id}", self.api.path);
+        match self.server() {
+            Some(server) => Ok(progress(job, &server.resource(&path)?, &path)),
+            None => Ok(BatchJob { status: State::Succeeded, done: job.count, ..job }),
+        }
+    }
+
+    /// Cancels the batch with this id at the provider.
+    pub(super) fn cancel(&self, id: &str) -> Result<()> {
+        let Some(server) = self.server() else { return Ok(()) };
+        let path = format!("{}/{id}/cancel", self.api.path);
+        server.post_body(&path, "application/json", &mut &b"{}"[..], None).map(drop)
     }
 
     /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
     pub(super) fn interrupted(&self, batch: &Batch) -> Error {
         let (console, id, count) = (self.api.console, &batch.job.job_id, batch.job.count);
         let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
-        Error::new(Code::HumanRequired, message)
-            .with("action", "resolve_unfinished_batch")
-            .with("resume", format!("cp-llm batch cancel {id}"))
-            .with("batch", id.as_str())
-            .with("console", console)
-            .hint(format!(
-                "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it \
-                 there; then: cp-llm batch cancel {id}, and submit again"
-            ))
-            .fatal()
+        let resume = format!("cp-llm batch cancel {id}");
+        let hint = format!(
+            "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it there; \
+             then: {resume}, and submit again"
+        );
+        let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
+        error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint).fatal()
     }
 }
 

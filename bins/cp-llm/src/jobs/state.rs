@@ -94,9 +94,9 @@ impl Batch {
     /// The batches whose ids begin with a text, the newest first, without their rows.
     pub(super) fn all(home: &Home, prefix: &str) -> Result<Vec<Self>> {
         let directory = home.state("batches");
-        let entries = match std::fs::read_dir(&directory) {
+        let entries = match directory.read_dir() {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
+            found => found.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
         };
         let mut all = Vec::new();
         for entry in entries.flatten() {

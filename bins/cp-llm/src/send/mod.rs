@@ -1,6 +1,5 @@
 //! The default verb: texts and prompts in, messages out.
 
-mod batch;
 mod options;
 mod reasoning;
 mod request;
@@ -11,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
-use cp_common::output::{Format, Severity, to_stderr};
+use cp_common::output::{Format, Place, Severity, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::stream::{earlier, jobs};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message, Reply as _};
 use cp_common::{Code, Context, Error, Result, keys, signals};
@@ -24,7 +23,6 @@ use rustix::termios::isatty;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
-use self::batch::{Batch, Completed};
 pub(crate) use self::options::{Args, Direct, RequestArgs};
 use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
@@ -56,9 +54,7 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { request, direct } = args;
-    let source = request.source(direct)?;
-    let (engine, mut requests) = request.prepared(direct, context)?;
-    requests.table = request.table()?;
+    let (source, engine, requests) = request.prepared(direct, context)?;
     let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
     if let Some(recording) = &direct.store.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
@@ -66,14 +62,20 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let engine = Arc::new(engine);
     let in_parallel = direct.jobs > 1 && source == Source::Input && !direct.dry_run;
-    let batch = in_parallel.then(|| batch::start(&engine, direct.jobs.into(), context.out.warner())).transpose()?;
+    let (shared, warn) = (Arc::clone(&engine), context.out.warner());
+    let answered = move |(place, work): (Place, Result<Work>)| {
+        let mut listener = Collector { warn: &warn, warnings: Vec::new() };
+        let outcome = work.and_then(|mut work| shared.message(&mut work, &mut listener));
+        Completed { place, outcome, warnings: listener.warnings }
+    };
+    let jobs = in_parallel.then(|| Jobs::new(direct.jobs.into(), answered)).transpose()?;
     let mut send = Send {
         request,
         direct,
         engine,
         requests,
         earlier: direct.resume.as_deref().map(|out| EarlierRun::read(out, direct.dry_run)).transpose()?,
-        batch,
+        jobs,
         display: ReasoningDisplay::new(request.reasoning),
         writer,
     };
@@ -93,6 +95,34 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     outcome.and(settled)
 }
 
+/// The prompts in progress, of which a bounded number is in memory: each with its place, or the error of preparing it,
+/// which is reported in order.
+type Jobs = jobs::Jobs<(Place, Result<Work>), Completed>;
+
+/// A finished prompt: its place in the input, and the warnings about it.
+struct Completed {
+    place: Place,
+    outcome: Result<Message>,
+    warnings: Vec<String>,
+}
+
+/// Keeps warnings until the turn of their prompt. Text is printed with the message, because several answers arrive at
+/// the same time.
+struct Collector<'a> {
+    warn: &'a dyn Fn(&str),
+    warnings: Vec<String>,
+}
+
+impl Listener for Collector<'_> {
+    fn warn(&mut self, message: &str) {
+        self.warnings.push(message.to_owned());
+    }
+
+    fn warn_now(&mut self, message: &str) {
+        (self.warn)(message);
+    }
+}
+
 struct Send<'a> {
     request: &'a RequestArgs,
     direct: &'a Direct,
@@ -100,7 +130,7 @@ struct Send<'a> {
     requests: RequestBuilder,
     /// The run that this one resumes.
     earlier: Option<EarlierRun>,
-    batch: Option<Batch>,
+    jobs: Option<Jobs>,
     display: ReasoningDisplay,
     /// The writer of the answers, if they become a table.
     writer: Option<Writer>,
@@ -109,11 +139,11 @@ struct Send<'a> {
 impl Send<'_> {
     /// Prints answers that are paid for after the stream ended early.
     fn print_remaining(&mut self, end: &Error, context: &mut Context) {
-        let Some(batch) = &mut self.batch else { return };
+        let Some(jobs) = &mut self.jobs else { return };
         // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
-        batch.take_back();
-        let remaining = batch.drain(if waits { Duration::MAX } else { LEDGER_LIMIT });
+        jobs.take_back();
+        let remaining = jobs.drain(if waits { Duration::MAX } else { LEDGER_LIMIT });
         let options = self.request.stream_options().without_stop();
         // A closed output gets no more answers.
         for answered in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
@@ -134,7 +164,7 @@ impl Send<'_> {
 
     /// Prints an answer that has arrived. Returns false if there is none.
     fn advance(&mut self, context: &mut Context) -> Result<bool> {
-        let Some(answered) = self.batch.as_mut().and_then(Batch::take) else { return Ok(false) };
+        let Some(answered) = self.jobs.as_mut().and_then(Jobs::take) else { return Ok(false) };
         self.settle(answered, self.request.stream_options(), context)?;
         Ok(true)
     }
@@ -146,7 +176,7 @@ impl Send<'_> {
         }
         // Output is flushed before a wait.
         context.out.flush()?;
-        let Some(answered) = self.batch.as_mut().map_or(Ok(None), Batch::wait)? else { return Ok(false) };
+        let Some(answered) = self.jobs.as_mut().map_or(Ok(None), Jobs::wait)? else { return Ok(false) };
         self.settle(answered, self.request.stream_options(), context)?;
         Ok(true)
     }
@@ -215,27 +245,13 @@ impl Send<'_> {
         if self.requests.backends.is_metered() { context.out.flush() } else { Ok(()) }
     }
 
-    /// The request id of an item: the option, with the position appended after the first item.
-    fn id_of(&self, work: &Work) -> Option<String> {
-        let id = self.request.request_id.as_ref()?;
-        Some(match work.request.position {
-            0 => id.clone(),
-            position => format!("{id}#{position}"),
-        })
-    }
-
-    /// True if an earlier run has the answer.
-    fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
-        match (&self.earlier, context.out.place.index) {
-            (Some(earlier), Some(index)) => earlier.has_answered(index, work),
-            _ => Ok(false),
-        }
-    }
-
     /// Sends a prompt and prints its answer.
     fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
         let mut shown = false;
-        let id = self.id_of(&work);
+        let id = self.request.request_id.as_ref().map(|id| match work.request.position {
+            0 => id.clone(),
+            position => format!("{id}#{position}"),
+        });
         // Only a request with an id is compared with earlier ones.
         let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&work.body()?)));
         let arguments = id.as_ref().map(named).transpose()?;
@@ -255,7 +271,7 @@ impl Filter for Send<'_> {
     }
 
     fn wakes(&self) -> Result<Option<OwnedFd>> {
-        self.batch.as_ref().map(Batch::wakes).transpose()
+        self.jobs.as_ref().map(Jobs::wakes).transpose()
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
@@ -266,24 +282,24 @@ impl Filter for Send<'_> {
             context.out.notice("session_not_used", Severity::Info, message);
         }
         let work = self.requests.work(&body, context.out.place);
-        if let Ok(work) = &work
-            && self.is_done(work, context)?
+        if let (Ok(work), Some(earlier), Some(index)) = (&work, &self.earlier, context.out.place.index)
+            && earlier.has_answered(index, work)?
         {
             context.out.item_skipped();
             return Ok(());
         }
         // A single text needs no concurrency.
-        if self.batch.is_none() || matches!(body, Body::Text(_)) {
+        if self.jobs.is_none() || matches!(body, Body::Text(_)) {
             let work = self.checked(work, context)?;
             if self.direct.dry_run {
                 return context.out.record(Kind::Item, &DryRun::of(&self.engine, &work)?);
             }
             return self.ask(work, context);
         }
-        while self.batch.as_ref().is_some_and(|batch| !batch.has_room()) && self.wait(context)? {}
+        while self.jobs.as_ref().is_some_and(|jobs| !jobs.has_room()) && self.wait(context)? {}
         context.out.defer_item();
         let place = context.out.place;
-        self.batch.as_mut().map_or(Ok(()), |batch| batch.give((place, work)))
+        self.jobs.as_mut().map_or(Ok(()), |jobs| jobs.give((place, work)))
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {

@@ -13,7 +13,7 @@ use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use cp_http::client::Timeouts;
-use cp_table::{Table, TableOptions, Template, Writer};
+use cp_table::{Table, TableOptions, Writer};
 use serde_json::Value;
 
 use super::request::{RequestBuilder, parameters};
@@ -22,7 +22,7 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::BackendOptions;
 use crate::command_line;
 use crate::engine::Engine;
-use crate::engine::budget::{Budget, BudgetOptions};
+use crate::engine::budget::{Budget, Limit};
 use crate::engine::gate::Gate;
 use crate::engine::recordings::{Recordings, Use};
 use crate::engine::retry::RetryPolicy;
@@ -151,8 +151,9 @@ pub(crate) struct Store {
 }
 
 impl RequestArgs {
-    /// Makes the engine and the builder of its requests.
-    pub(crate) fn prepared(&self, direct: &Direct, context: &Context) -> Result<(Engine, RequestBuilder)> {
+    /// The source of the input, the engine, and the builder of its requests.
+    pub(crate) fn prepared(&self, direct: &Direct, context: &Context) -> Result<(Source, Engine, RequestBuilder)> {
+        let source = self.source(direct)?;
         let recordings = direct.recordings(context)?;
         let is_replayed = recordings.as_ref().is_some_and(Recordings::is_replayed);
         // A replay and a dry run need no key.
@@ -185,7 +186,7 @@ impl RequestArgs {
             [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
         let params = parameters(&self.option, named)?;
         // All options are validated before a file is changed.
-        let requests = RequestBuilder {
+        let mut requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             model,
             endpoints,
@@ -204,22 +205,24 @@ impl RequestArgs {
         };
         let max_wait = Duration::from_secs_f64(direct.retry_max_wait);
         let retries = RetryPolicy { retries: direct.retries, max_wait };
-        let limits =
-            BudgetOptions { usd: self.budget_usd, tokens: self.budget_tokens, file: direct.budget_file.clone() };
+        let (limit, file) = (Limit { usd: self.budget_usd, tokens: self.budget_tokens }, direct.budget_file.as_deref());
         let engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
             recordings,
             counts_what_is_free: self.budget_usd.is_some(),
-            budget: if sends { Budget::open(&limits, policy_usd)? } else { None },
+            budget: if sends { Budget::open(limit, file, policy_usd)? } else { None },
             gate: Gate::new(jobs),
             ..Engine::new(context, retries, logs_content)?
         };
-        Ok((engine, requests))
+        let template = self.table.template(self.text.first())?;
+        command_line::input_file();
+        requests.table = self.table.open()?.zip(template);
+        Ok((source, engine, requests))
     }
 
     /// The source of the input. Fails if two options read standard input.
-    pub(crate) fn source(&self, direct: &Direct) -> Result<Source> {
+    fn source(&self, direct: &Direct) -> Result<Source> {
         let source = self.table.source(&self.text)?;
         let files = [&self.tools, &self.schema, &self.stub_script, &direct.store.replay, &direct.resume].into_iter();
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
@@ -231,13 +234,6 @@ impl RequestArgs {
     /// The options of the input stream.
     pub(crate) fn stream_options(&self) -> StreamOptions {
         self.table.stream(self.stream_options)
-    }
-
-    /// The table on standard input, if an option selects one, and the template for its rows.
-    pub(crate) fn table(&self) -> Result<Option<(Table, Template)>> {
-        let template = self.table.template(self.text.first())?;
-        command_line::input_file();
-        Ok(self.table.open()?.zip(template))
     }
 
     /// The writer of the answers as a table: those to a table, in the text format. A schema has a column for each

@@ -5,7 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::home::{locked, write_whole};
 use cp_common::wire::Usage;
@@ -26,7 +26,7 @@ pub(in crate::engine) struct Amount {
 /// The limits of a budget; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Limit {
+pub(crate) struct Limit {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,13 +151,15 @@ fn start_time(pid: u32) -> Option<u64> {
     if fields.next()? == "Z" { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// Creates the budget file at a path, unless it is there.
-pub(super) fn create(path: &Path) -> Result<()> {
+/// Creates the budget file at a path, unless it is there. Returns the target of a symbolic link, which is replaced, not
+/// the link.
+pub(super) fn create(path: &Path) -> Result<PathBuf> {
     match path.metadata() {
-        Ok(found) if !found.is_file() => Err(not_a_budget_file(path, "it is not a regular file")),
-        Ok(_) => Ok(()),
-        Err(_) => open(path).map(drop),
+        Ok(found) if !found.is_file() => return Err(not_a_budget_file(path, "it is not a regular file")),
+        Ok(_) => {}
+        Err(_) => drop(open(path)?),
     }
+    path.canonicalize().map_err(|e| failed(path, e))
 }
 
 /// Changes the content, and returns after it was synced.
@@ -184,7 +186,7 @@ fn open(path: &Path) -> Result<File> {
     opened.map_err(|e| failed(path, e))
 }
 
-pub(super) fn failed(path: &Path, e: std::io::Error) -> Error {
+fn failed(path: &Path, e: std::io::Error) -> Error {
     Error::io("the budget file", e).in_file(path).fatal()
 }
 

@@ -6,7 +6,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,36 +14,22 @@ use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, signals};
 
 pub(super) use self::file::Amount;
-use self::file::{BudgetFile, Limit, Owner, Reservation};
+pub(crate) use self::file::Limit;
+use self::file::{BudgetFile, Owner, Reservation};
 use crate::command_line::command_with_limits;
 
 /// The interval for checking whether other processes released their reservations.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The options of a budget.
-#[derive(Clone, Default)]
-pub(crate) struct BudgetOptions {
-    /// The most dollars to spend.
-    pub usd: Option<f64>,
-    /// The most tokens to spend.
-    pub tokens: Option<u64>,
-    /// The file of a budget that processes share.
-    pub file: Option<PathBuf>,
-}
-
 /// A budget.
 pub(crate) struct Budget {
     limit: Limit,
-    storage: Storage,
+    /// The content, unless processes share it: then it is in a file.
+    content: Mutex<BudgetFile>,
+    file: Option<PathBuf>,
     owner: Owner,
     state: Mutex<State>,
     settled: Condvar,
-}
-
-/// The storage of a budget.
-enum Storage {
-    Memory(Mutex<BudgetFile>),
-    Shared(PathBuf),
 }
 
 /// The state of this process.
@@ -59,27 +45,23 @@ struct State {
     is_closed: bool,
 }
 
-/// The amount that one request has reserved.
-pub(super) struct Ticket(Amount);
-
 impl Budget {
     /// The budget of a command line; `None` if nothing is limited. `policy_usd` is the limit that policy sets.
-    pub(crate) fn open(options: &BudgetOptions, policy_usd: Option<f64>) -> Result<Option<Self>> {
-        if options.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
+    pub(crate) fn open(given: Limit, file: Option<&Path>, policy_usd: Option<f64>) -> Result<Option<Self>> {
+        if given.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
             return Err(Error::usage("--budget-usd must be a number of dollars"));
         }
-        let given = Limit { usd: options.usd, tokens: options.tokens };
-        let storage = match &options.file {
-            None if given.is_none() && policy_usd.is_none() => return Ok(None),
-            None => Storage::Memory(Mutex::default()),
-            Some(path) => {
-                file::create(path)?;
-                // The target of a symbolic link is replaced, not the link.
-                Storage::Shared(path.canonicalize().map_err(|e| file::failed(path, e))?)
-            }
+        if file.is_none() && given.is_none() && policy_usd.is_none() {
+            return Ok(None);
+        }
+        let mut budget = Self {
+            limit: given,
+            content: Mutex::default(),
+            file: file.map(file::create).transpose()?,
+            owner: Owner::this(),
+            state: Mutex::default(),
+            settled: Condvar::new(),
         };
-        let mut budget =
-            Self { limit: given, storage, owner: Owner::this(), state: Mutex::default(), settled: Condvar::new() };
         // Limits of the command line are stored in the file; the file has the others.
         budget.limit = budget.change(|content| {
             content.count_as_spent(|owner| !owner.is_alive());
@@ -109,7 +91,7 @@ impl Budget {
 
     /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
     /// are other processes. Fails if the budget is used up.
-    pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Ticket> {
+    pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Amount> {
         let mut state = self.lock();
         let mut is_said = false;
         loop {
@@ -118,7 +100,7 @@ impl Budget {
             }
             let Some(spent) = self.reserve(estimate)? else {
                 state.in_flight += 1;
-                return Ok(Ticket(estimate));
+                return Ok(estimate);
             };
             if self.limit.is_reached(spent) {
                 return Err(self.exhausted(spent));
@@ -158,7 +140,7 @@ impl Budget {
     }
 
     /// Replaces the reservation of a request by its usage, if that is known.
-    pub(super) fn settle(&self, ticket: &Ticket, usage: Option<&Usage>) -> Result<()> {
+    pub(super) fn settle(&self, reserved: Amount, usage: Option<&Usage>) -> Result<()> {
         let mut state = self.lock();
         if state.is_closed {
             return Ok(());
@@ -169,7 +151,7 @@ impl Budget {
             state.answers = state.answers.saturating_add(1);
             state.answered = state.answered.plus(used);
         }
-        let settled = self.change(|content| content.settle(self.owner, ticket.0, used));
+        let settled = self.change(|content| content.settle(self.owner, reserved, used));
         self.settled.notify_all();
         settled
     }
@@ -192,9 +174,9 @@ impl Budget {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
-        match &self.storage {
-            Storage::Memory(content) => Ok(change(&mut content.lock().unwrap_or_else(PoisonError::into_inner))),
-            Storage::Shared(path) => file::change(path, change),
+        match &self.file {
+            None => Ok(change(&mut self.content.lock().unwrap_or_else(PoisonError::into_inner))),
+            Some(path) => file::change(path, change),
         }
     }
 

@@ -4,10 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn open(options: &BudgetOptions) -> Result<Option<Budget>> {
-    Budget::open(options, None)
-}
-
 fn used(tokens: u64) -> Usage {
     Usage { input_tokens: tokens, ..Usage::default() }
 }
@@ -17,12 +13,12 @@ fn estimate(tokens: u64) -> Amount {
 }
 
 fn sharing(file: &Path, tokens: Option<u64>) -> Budget {
-    open(&BudgetOptions { tokens, file: Some(file.to_owned()), ..BudgetOptions::default() }).unwrap().unwrap()
+    Budget::open(Limit { usd: None, tokens }, Some(file), None).unwrap().unwrap()
 }
 
 fn spend(budget: &Budget, tokens: u64) {
     let ticket = budget.admit(estimate(tokens), &mut |_| ()).unwrap();
-    budget.settle(&ticket, Some(&used(tokens))).unwrap();
+    budget.settle(ticket, Some(&used(tokens))).unwrap();
 }
 
 fn content(file: &Path) -> BudgetFile {
@@ -53,7 +49,7 @@ fn shared_file_has_no_reservations_after_release() {
     for budget in [&one, &two] {
         let ticket = budget.admit(estimate(10), &mut |_| ()).unwrap();
         assert_eq!(reserved(&file), estimate(10));
-        budget.settle(&ticket, Some(&used(45))).unwrap();
+        budget.settle(ticket, Some(&used(45))).unwrap();
     }
     spend(&two, 10);
     assert_eq!(content(&file), BudgetFile { limit: one.limit, spent: estimate(100), ..BudgetFile::default() });
@@ -71,12 +67,12 @@ fn admit_waits_for_reservations_of_others() {
         let waits = scope.spawn(|| {
             let mut warnings = 0;
             let ticket = two.admit(estimate(50), &mut |_| warnings += 1).unwrap();
-            two.settle(&ticket, Some(&used(50))).unwrap();
+            two.settle(ticket, Some(&used(50))).unwrap();
             warnings
         });
         std::thread::sleep(POLL_INTERVAL * 2);
         assert!(!waits.is_finished(), "it did not wait for the reservation");
-        one.settle(&ticket, Some(&used(20))).unwrap();
+        one.settle(ticket, Some(&used(20))).unwrap();
         assert_eq!(waits.join().unwrap(), 1);
     });
     assert_eq!(content(&file).spent.tokens, 70);
@@ -96,7 +92,7 @@ fn reservation_of_dead_process_counts_as_spent() {
     spend(&sharing(&file, None), 1);
     assert_eq!((content(&file).spent, content(&file).reserved.len()), (estimate(7 + 25 + 1), 0));
     // If the owner lives where its id cannot be seen, its requests are settled without counting them twice.
-    for ticket in &tickets {
+    for ticket in tickets {
         budget.settle(ticket, Some(&used(3))).unwrap();
     }
     assert_eq!(content(&file).spent, estimate(7 + 3 + 3 + 1));
@@ -122,7 +118,7 @@ fn close_counts_requests_in_flight_once() {
     let budget = sharing(&file, Some(1000));
     let ticket = budget.admit(estimate(30), &mut |_| ()).unwrap();
     budget.close().unwrap();
-    budget.settle(&ticket, Some(&used(30))).unwrap();
+    budget.settle(ticket, Some(&used(30))).unwrap();
     assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (30, 0, 1));
 }
 
@@ -136,8 +132,8 @@ proptest! {
             *there = byte;
         }
         std::fs::write(&file, &text).unwrap();
-        let options = BudgetOptions { tokens: Some(1), file: Some(file.clone()), ..BudgetOptions::default() };
-        if let Ok(budget) = open(&options) {
+        let limit = Limit { usd: None, tokens: Some(1) };
+        if let Ok(budget) = Budget::open(limit, Some(&file), None) {
             let _ = budget.unwrap().admit(estimate(u64::MAX), &mut |_| ());
             prop_assert!(BudgetFile::parse(&std::fs::read(&file).unwrap()).is_ok());
         } else {
