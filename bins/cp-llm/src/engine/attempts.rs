@@ -84,7 +84,8 @@ impl Engine {
         work: &mut Work,
         listener: &mut dyn Listener,
     ) -> Result<Message> {
-        self.journal.record_replay(recordings.name(), work)?;
+        let name = if recordings.is_replayed() { "replay" } else { "cache" };
+        self.journal.record_replay(name, work)?;
         if work.request.stream {
             thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
             let text = recorded.content.text();

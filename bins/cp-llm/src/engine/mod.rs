@@ -70,10 +70,10 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine that sends one request at a time and has no budget.
-    pub(crate) fn new(context: &Context, retries: RetryPolicy, logs_content: bool) -> Result<Self> {
+    /// An engine that sends one request at a time, without retries and budget.
+    pub(crate) fn new(context: &Context, logs_content: bool) -> Result<Self> {
         Ok(Self {
-            retries,
+            retries: RetryPolicy::default(),
             prices: Prices::load(&context.home.path("config/prices.toml"))?,
             fail_on: Vec::new(),
             schema: None,

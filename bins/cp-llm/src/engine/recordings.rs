@@ -94,15 +94,6 @@ impl Recordings {
         self.purpose == Use::Replay
     }
 
-    /// The name of this use in the ledger.
-    pub(super) fn name(&self) -> &'static str {
-        match self.purpose {
-            Use::Record => "record",
-            Use::Replay => "replay",
-            Use::Cache => "cache",
-        }
-    }
-
     /// The backend of the first recording.
     pub(crate) fn backend(&self) -> Result<String> {
         self.index().backend.clone().ok_or_else(|| {
@@ -252,8 +243,5 @@ fn append(mut file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> {
     if last != [b'\n'] {
         line.insert(0, b'\n');
     }
-    if file.write(&line).map_err(wrong)? < line.len() {
-        return Err(Error::new(Code::Io, "the disk is full: the last recording is incomplete").in_file(path).fatal());
-    }
-    Ok(())
+    file.write_all(&line).map_err(wrong)
 }

@@ -94,15 +94,12 @@ impl Work {
             endpoint: self.target.endpoint.name.clone(),
             stop_reason: answer.stop,
             usage,
-            cached: false,
             session_id: self.prompt.session_id.clone(),
             agent: self.prompt.agent.clone(),
             row: self.prompt.row.clone(),
-            parsed: None,
-            extracted: None,
             receipt: self.receipt.clone(),
             request_hash: self.hash.get().cloned(),
-            untrusted: Vec::new(),
+            ..Message::default()
         };
         message.mark();
         message

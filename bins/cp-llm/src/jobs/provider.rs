@@ -11,7 +11,6 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Endpoint, Target};
 use crate::backend::server::Server;
 use crate::backend::{Backends, Ready};
-use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::engine::{Engine, Work};
 use crate::policy::Policy;
@@ -61,7 +60,7 @@ impl Client {
         let options = BackendOptions::new(LIMIT, policy.permission());
         let options = BackendOptions { stub_script: batch.stub_script.clone(), ..options };
         let endpoint = Endpoints::load(context, Some(&batch.endpoint))?.default_for(None)?;
-        let mut engine = Engine::new(context, RetryPolicy::default(), policy.table.log_content)?;
+        let mut engine = Engine::new(context, policy.table.log_content)?;
         engine.fail_on.clone_from(&batch.fail_on);
         engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
         Self::of(engine, &Backends::new(options), endpoint)

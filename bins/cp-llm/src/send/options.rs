@@ -162,7 +162,6 @@ impl RequestArgs {
         let streams = self.streams(direct, context);
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
-        let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(context)?;
         let permission = policy.permission();
         let endpoints = Endpoints::load(context, self.backend.as_deref())?;
@@ -181,10 +180,8 @@ impl RequestArgs {
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let (logs_content, policy_usd) = (policy.table.log_content, policy.table.budget_usd);
         let named =
             [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
-        let params = parameters(&self.option, named)?;
         // All options are validated before a file is changed.
         let mut requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
@@ -193,8 +190,8 @@ impl RequestArgs {
             backends,
             tools: self.tools.as_deref().map(tools).transpose()?,
             common: Request {
-                params,
-                schema: schema_text,
+                params: parameters(&self.option, named)?,
+                schema: schema.as_ref().map(|schema| schema.text.clone()),
                 stream: streams,
                 reasoning: self.reasoning,
                 ..Request::default()
@@ -203,17 +200,18 @@ impl RequestArgs {
             table: None,
             made: AtomicU64::new(0),
         };
+        let policy = &requests.policy.table;
         let max_wait = Duration::from_secs_f64(direct.retry_max_wait);
-        let retries = RetryPolicy { retries: direct.retries, max_wait };
         let (limit, file) = (Limit { usd: self.budget_usd, tokens: self.budget_tokens }, direct.budget_file.as_deref());
         let engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
             recordings,
             counts_what_is_free: self.budget_usd.is_some(),
-            budget: if sends { Budget::open(limit, file, policy_usd)? } else { None },
+            budget: if sends { Budget::open(limit, file, policy.budget_usd)? } else { None },
             gate: Gate::new(jobs),
-            ..Engine::new(context, retries, logs_content)?
+            retries: RetryPolicy { retries: direct.retries, max_wait },
+            ..Engine::new(context, policy.log_content)?
         };
         let template = self.table.template(self.text.first())?;
         command_line::input_file();

@@ -67,18 +67,21 @@ impl RequestBuilder {
     }
 
     fn work_of_data(&self, data: &RawValue) -> Result<Work> {
-        let work = || self.checked_work(record::read::<Prompt>(data)?.checked()?, params_of(data)?);
-        work().map_err(|error| {
-            #[derive(Deserialize)]
-            struct Head<'a> {
-                #[serde(borrow)]
-                row: Option<&'a RawValue>,
-            }
-            error.with_row(record::read::<Head<'_>>(data).ok().and_then(|head| head.row))
-        })
+        #[derive(Default, Deserialize)]
+        struct Head<'a> {
+            #[serde(borrow)]
+            row: Option<&'a RawValue>,
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+        }
+        let Head { row, params } = record::read(data).unwrap_or_default();
+        let prompt = record::read::<Prompt>(data).and_then(Prompt::checked);
+        let work =
+            prompt.and_then(|prompt| self.checked_work(prompt, params.map(params_of).transpose()?.unwrap_or_default()));
+        work.map_err(|error| error.with_row(row))
     }
 
-    fn checked_work(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
+    fn checked_work(&self, mut prompt: Prompt, mut params: Map<String, Value>) -> Result<Work> {
         // Most providers refuse an empty text, and the others charge for it.
         if matches!(prompt.messages.last().map(|turn| &turn.content), Some(Content::Text(text)) if text.trim().is_empty())
         {
@@ -93,35 +96,25 @@ impl RequestBuilder {
             (None, Some(model)) => self.endpoints.target(model)?,
             (None, None) => self.endpoints.default_target()?,
         };
-        let mut request = self.request(&prompt, params);
+        params.extend(self.common.params.clone());
+        let mut request = Request {
+            system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
+            messages: prompt.messages.clone(),
+            tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
+            params,
+            ..self.common.clone()
+        };
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         let ready = self.backends.of(&target.endpoint)?;
         // Invalid prompts do not count.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Work::new(prompt, request, target, ready))
     }
-
-    /// Makes the request. The target sets its model.
-    fn request(&self, prompt: &Prompt, mut params: Map<String, Value>) -> Request {
-        params.extend(self.common.params.clone());
-        Request {
-            system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
-            messages: prompt.messages.clone(),
-            tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
-            params,
-            ..self.common.clone()
-        }
-    }
 }
 
 /// All members of `params`, including those that only a provider knows.
-fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
-    #[derive(Deserialize)]
-    struct Head {
-        #[serde(default)]
-        params: Map<String, Value>,
-    }
-    let params = record::read::<Head>(data)?.params;
+fn params_of(params: &RawValue) -> Result<Map<String, Value>> {
+    let params: Map<String, Value> = record::read(params)?;
     match params.keys().find_map(|name| Some((name, reserved_hint(name)?))) {
         Some((name, hint)) => Err(Error::validation(format!("data.params: `{name}` is not a parameter")).hint(hint)),
         None => Ok(params),
