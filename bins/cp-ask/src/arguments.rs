@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _, Subcommand};
 use cp_common::program::{VERSION, message_of};
-use cp_common::spelling::misspelt_verb;
+use cp_common::wire::misspelt_verb;
 use cp_common::{Error, Result};
 
 use crate::Rest;

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::context::options::{QueryOptions, seconds};
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{Pages, QueryOptions, seconds};
 use cp_common::output::Severity;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::wire::{Reply, Turn};

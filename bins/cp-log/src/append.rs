@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given::{has_unread_input, note_unread_input, refuse_unread_file};
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
-use cp_common::stream::unread;
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply, bytes_of};
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -> Result<()> {
-    unread::refuse_file(READ_INPUT)?;
+    refuse_unread_file(READ_INPUT)?;
     let make = |context: &Context| -> Result<Entry> {
         let mut entry = args.members.apply(Entry::new("log"), context);
         if let Some(message) = message {
@@ -114,7 +114,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
     };
     if args.append.dry_run {
         let entry = planned(&make(context)?)?;
-        unread::note(READ_INPUT, context);
+        note_unread_input(READ_INPUT, context);
         return context.out.answer(&Planned {
             dry_run: true,
             ledger: path.display().to_string(),
@@ -129,7 +129,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
         let mut ledger = Ledger::open(path, args.sync.unwrap_or(Sync::Line))?;
         ledger.append(make(context)?)
     })?;
-    unread::note(READ_INPUT, context);
+    note_unread_input(READ_INPUT, context);
     context.out.answer(&receipt)
 }
 
@@ -235,7 +235,7 @@ impl Filter for Recording<'_> {
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
         // If the next read will not block, writing can wait for a fuller batch.
-        if unread::has_bytes() {
+        if has_unread_input() {
             return Ok(());
         }
         self.commit(context)?;

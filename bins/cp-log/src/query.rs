@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use cp_common::context::options::QueryOptions;
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 

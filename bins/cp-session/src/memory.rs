@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use cp_common::context::options::{AppendOptions, InputKind, QueryOptions, StreamOptions};
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{AppendOptions, InputKind, Pages, QueryOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;

@@ -1,7 +1,6 @@
 //! `cp-session search`: find turns by their text, in every session or in one.
 
-use cp_common::context::options::QueryOptions;
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};

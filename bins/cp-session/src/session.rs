@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use cp_common::clock::in_seconds;
-use cp_common::context::options::QueryOptions;
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::home::resolved;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;

@@ -11,8 +11,8 @@
 //! - [`home`]: the home directory, its settings, its files
 //! - [`wire`]: the format on a pipe: envelope, records, error codes, schemas
 //!
-//! [`clock`], [`keys`], [`signals`] and [`spelling`] are small modules that every folder may use; [`json`] is strict
-//! JSON, and [`words`] the tokenizer of command strings.
+//! [`clock`], [`keys`] and [`signals`] are small modules that every folder may use; [`json`] is strict JSON, and
+//! [`words`] the tokenizer of command strings.
 
 pub mod clock;
 pub mod context;
@@ -22,7 +22,6 @@ pub mod keys;
 pub mod output;
 pub mod program;
 pub mod signals;
-pub mod spelling;
 pub mod stream;
 pub mod wire;
 

@@ -216,7 +216,7 @@ pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Opt
 /// Waits until `fd` is readable, at most `limit`. A signal ends the wait only if no effect is in progress.
 pub(crate) fn outlasts(fd: BorrowedFd<'_>, limit: Duration) -> Result<bool> {
     if *effects() == 0 && !interrupted() {
-        return wait_readable(fd, None);
+        return wait_readable(fd, Some(limit));
     }
     let limit = Timespec::try_from(limit).ok();
     match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], limit.as_ref()) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::{Home, TIERS, is_id, make_directory};
 use cp_common::keys::hash;
-use cp_common::spelling::nearest;
+use cp_common::wire::nearest;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 

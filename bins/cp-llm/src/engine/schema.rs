@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use cp_common::context::given;
-use cp_common::spelling::nearest;
 use cp_common::wire::Message;
+use cp_common::wire::nearest;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
 use serde_json::value::RawValue;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::context::given::has_unread_input;
 use cp_common::home::TIERS;
-use cp_common::stream::unread;
 use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::append::register::missing;
@@ -292,7 +292,7 @@ pub(crate) fn await_input() -> Result<()> {
 
 /// Fails if standard input has data that would stay unread: the caller must say if it is to be read.
 pub(crate) fn refuse_waiting_input() -> Result<()> {
-    if unread::has_bytes() {
+    if has_unread_input() {
         return Err(Error::usage("standard input has data, and no operand says what to read")
             .hint("add - to read standard input, name a FILE, or redirect from /dev/null"));
     }

@@ -1,7 +1,7 @@
 //! The operations: a table with their names, parameters and functions; and the query commands for them.
 
 use cp_common::program::Class;
-use cp_common::spelling::nearest;
+use cp_common::wire::nearest;
 use cp_common::{Error, Result};
 use serde_json::{Map, Value, json};
 

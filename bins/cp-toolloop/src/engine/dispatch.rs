@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cp_common::program::approval;
-use cp_common::spelling::nearest;
+use cp_common::wire::nearest;
 use cp_common::wire::{Approval, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::spelling::nearest;
+use cp_common::wire::nearest;
 use cp_common::{Context, Error, Result};
 use cp_mcp_wire::{Offer, Offers};
 use serde::Serialize;

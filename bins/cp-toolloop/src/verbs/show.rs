@@ -4,8 +4,7 @@
 use std::cmp::Reverse;
 
 use cp_common::clock::in_seconds;
-use cp_common::context::options::QueryOptions;
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Approval, Reply, quoted};

@@ -1,7 +1,6 @@
 //! `cp-toolloop tools`: the tools that a model would be offered, and those that are left out.
 
-use cp_common::context::options::QueryOptions;
-use cp_common::context::pages::Pages;
+use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;

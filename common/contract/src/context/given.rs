@@ -1,6 +1,9 @@
 //! Reads files that options name. A file that the caller names is trusted, so it may be a pipe: a FIFO, `<(command)`,
 //! or `-` for standard input. Do not use this for files that a program discovers, because a FIFO among them would block
 //! the program forever.
+//!
+//! Also standard input that a verb does not read, because its command line has the whole input. Nothing is consumed from
+//! it: it may belong to a loop that called this program.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -9,6 +12,10 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::fs::{FileType, SeekFrom, fstat, seek};
+
+use crate::context::Context;
+use crate::output::Severity;
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
@@ -94,6 +101,48 @@ fn unreadable(e: std::io::Error, file: &Path) -> Error {
         ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
         ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
         _ => Error::io("reading", e).in_file(file),
+    }
+}
+
+/// Returns the number of bytes of a pipe, socket or file on standard input that can be read now, and if they begin the
+/// file.
+fn unread_input() -> (u64, bool) {
+    let stdin = rustix::stdio::stdin();
+    let Ok(stat) = fstat(stdin) else { return (0, false) };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let here = seek(stdin, SeekFrom::Current(0)).unwrap_or(0);
+            (u64::try_from(stat.st_size).unwrap_or(0).saturating_sub(here), here == 0)
+        }
+        FileType::Fifo | FileType::Socket => (rustix::io::ioctl_fionread(stdin).unwrap_or(0), false),
+        _ => (0, false),
+    }
+}
+
+/// True if standard input has unread bytes: in a pipe or a file, never on a terminal.
+pub fn has_unread_input() -> bool {
+    unread_input().0 > 0
+}
+
+/// Fails before the effect of a verb if standard input is a file that nobody has read from, because the caller
+/// redirected it for this verb. The hint names the option that reads it.
+pub fn refuse_unread_file(hint: &str) -> Result<()> {
+    match unread_input() {
+        (1.., true) => Err(Error::usage(
+            "standard input is a file that would not be read, because the command line has the whole input",
+        )
+        .hint(format!("{hint}, or redirect from /dev/null"))),
+        _ => Ok(()),
+    }
+}
+
+/// Warns after the effect of a verb if standard input has bytes, because a forgotten `-` is a common mistake. A pipe
+/// may get its bytes later than this program starts.
+pub fn note_unread_input(hint: &str, context: &mut Context) {
+    if has_unread_input() {
+        let message = format!("standard input was not read: {hint}, or redirect from /dev/null");
+        context.warn(&message);
+        context.out.notice("stdin_ignored", Severity::Warning, message);
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub mod given;
 pub mod options;
-pub mod pages;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};

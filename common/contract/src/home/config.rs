@@ -105,17 +105,15 @@ impl Config {
             let error = Error::config(format!("unknown key `{key}`")).at_line(line).in_file(file).fatal();
             return Err(error.nearest(key, known(), "`cp-shell config` lists the keys"));
         }
-        if let Some(name) = TABLES.iter().find(|name| table.get(**name).is_some_and(|value| !value.is_table())) {
-            return Err(Error::config(format!("`{name}` must be a table"))
-                .in_file(file)
-                .hint(format!("write [{name}] on a line of its own"))
-                .fatal());
-        }
-        if let Some((key, _)) = table.iter().find(|(key, value)| !value.is_str() && !TABLES.contains(&key.as_str())) {
-            return Err(Error::config(format!("`{key}` must be a string"))
-                .in_file(file)
-                .hint(format!("write {key} = \"…\""))
-                .fatal());
+        let is_table = |key: &str| TABLES.contains(&key);
+        let mut wrong =
+            table.iter().filter(|(key, value)| if is_table(key) { !value.is_table() } else { !value.is_str() });
+        if let Some((key, _)) = wrong.next() {
+            let (kind, hint) = match is_table(key) {
+                true => ("table", format!("write [{key}] on a line of its own")),
+                false => ("string", format!("write {key} = \"…\"")),
+            };
+            return Err(Error::config(format!("`{key}` must be a {kind}")).in_file(file).hint(hint).fatal());
         }
         Ok(Self { file: file.to_owned(), text, table })
     }

@@ -7,13 +7,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
-use crate::output::{line_to_stderr, printable};
+use crate::output::line_to_stderr;
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
@@ -77,6 +77,8 @@ fn staged(directory: &Path, bytes: &[u8]) -> std::io::Result<NamedTempFile> {
 /// Time that an effect in progress waits for a lock after a signal, because it must be recorded.
 const EFFECT_LIMIT: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time after which standard error names the file that another process has locked.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Locks an open file, waiting until it is unlocked. Fails if a signal arrives first, or, in an effect, shortly after
 /// it.
@@ -110,11 +112,14 @@ fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
     let failed = |e: Errno| Error::io("waiting for a lock", e);
     let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
     let (shared_file, done_writer) = (file.try_clone_to_owned()?, done.try_clone()?);
-    let (watched, watched_file) = (done.try_clone()?, file.try_clone_to_owned()?);
-    std::thread::Builder::new().stack_size(64 << 10).spawn(move || announce(&watched, &watched_file))?;
     let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, &done_writer))?;
-    let mut signalled = None;
+    let (begun, mut is_announced, mut signalled) = (Instant::now(), false, None);
     while !signals::outlasts(done.as_fd(), POLL_INTERVAL)? {
+        if !is_announced && begun.elapsed() >= SILENCE {
+            is_announced = true;
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+            line_to_stderr(&format!("waiting for another process that has locked {}", path.display()));
+        }
         let since = signalled.get_or_insert_with(Instant::now);
         if !signals::interrupted() {
             signalled = None;
@@ -123,16 +128,6 @@ fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
         }
     }
     waiter.join().unwrap_or(Err(Errno::IO)).map_err(failed)
-}
-
-/// Names the locked file on standard error if the lock is not acquired within a second.
-fn announce(done: &OwnedFd, file: &OwnedFd) {
-    let mut fds = [PollFd::new(done, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
-    if poll(&mut fds, Some(&timeout)) == Ok(0) {
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-        line_to_stderr(&format!("waiting for another process that has locked {}", printable(&path.to_string_lossy())));
-    }
 }
 
 fn take(file: &OwnedFd, done_writer: &OwnedFd) -> Result<(), Errno> {

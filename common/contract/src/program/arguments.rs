@@ -13,8 +13,7 @@ use crate::context::options::Shared;
 use crate::program::command::{self, Standard, help};
 use crate::program::completion;
 use crate::program::identity::{Input, Program, VERSION, VerbDoc};
-use crate::spelling::misspelt_verb;
-use crate::wire::{Code, Error, Result};
+use crate::wire::{Code, Error, Result, misspelt_verb};
 
 /// Builds the command tree of a program: its own verbs, and the verbs and options of every program.
 pub(super) fn command_of<C: Parser>(program: &Program) -> Command {

@@ -8,11 +8,10 @@ use cp_json as json;
 use serde_json::value::RawValue;
 
 use crate::context::Context;
-use crate::context::given::without_line_end;
+use crate::context::given::{note_unread_input, refuse_unread_file, without_line_end};
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
 use crate::output::{Place, Severity};
 use crate::stream::lines::Lines;
-use crate::stream::unread;
 use crate::wire::record::{Kind, Record, bad_json};
 use crate::wire::{Code, Error, Result};
 
@@ -138,9 +137,9 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
                 return Err(Error::usage(format!("an argument is always text, not {kind:?}").to_lowercase())
                     .hint("pipe records and rows in"));
             }
-            unread::refuse_file("add - to read it")?;
+            refuse_unread_file("add - to read it")?;
             let outcome = one(filter, text.as_bytes(), context);
-            unread::note("add - to read it", context);
+            note_unread_input("add - to read it", context);
             return outcome;
         }
         Source::ArgumentAndInput(text) => {

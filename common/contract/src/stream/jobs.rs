@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,32 +18,25 @@ const WINDOW: usize = 4;
 /// A thread pool for tasks `T` with results `R`.
 pub struct Jobs<T, R> {
     board: Arc<Board<T, R>>,
+    /// The results that have not been returned, in the order of submission.
+    results: VecDeque<Receiver<R>>,
     threads: usize,
     started: usize,
     work: Arc<dyn Fn(T) -> R + Send + Sync>,
 }
 
 struct Board<T, R> {
-    state: Mutex<State<T, R>>,
-    /// Signalled when a task is submitted or done, or the pool is closed.
+    queue: Mutex<Queue<T, R>>,
+    /// Signalled when a task is submitted, or the pool is closed.
     changed: Condvar,
     /// Readable while there may be results that have not been returned.
     done: OwnedFd,
 }
 
-struct State<T, R> {
-    /// The tasks whose results have not been returned, in the order of submission.
-    slots: VecDeque<Slot<T, R>>,
-    /// The number of tasks that were in front of them.
-    passed: usize,
+struct Queue<T, R> {
+    /// The tasks that no thread has begun, the oldest first, each with the sender of its result.
+    waiting: VecDeque<(T, Sender<R>)>,
     closed: bool,
-}
-
-enum Slot<T, R> {
-    /// No task after a waiting one has begun.
-    Waiting(T),
-    Busy,
-    Done(R),
 }
 
 impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
@@ -50,9 +44,9 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     pub fn new(threads: usize, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
         let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("preparing threads", e).fatal())?;
-        let state = Mutex::new(State { slots: VecDeque::new(), passed: 0, closed: false });
-        let board = Arc::new(Board { state, changed: Condvar::new(), done });
-        Ok(Self { board, threads: threads.max(1), started: 0, work: Arc::new(work) })
+        let queue = Mutex::new(Queue { waiting: VecDeque::new(), closed: false });
+        let board = Arc::new(Board { queue, changed: Condvar::new(), done });
+        Ok(Self { board, results: VecDeque::new(), threads: threads.max(1), started: 0, work: Arc::new(work) })
     }
 
     /// Returns a descriptor that is readable when results may be ready, for [`crate::stream::filter::Filter::wakes`].
@@ -67,17 +61,16 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
 
     /// Returns the number of tasks whose results have not been returned.
     pub fn pending(&self) -> usize {
-        self.board.lock().slots.len()
+        self.results.len()
     }
 
     /// Submits a task to the next free thread.
     pub fn give(&mut self, task: T) -> Result<()> {
-        let mut state = self.board.lock();
-        state.slots.push_back(Slot::Waiting(task));
-        let wanted = state.slots.iter().filter(|slot| !matches!(slot, Slot::Done(_))).count();
-        drop(state);
-        self.board.changed.notify_all();
-        if self.started < self.threads.min(wanted) {
+        let (sender, result) = channel();
+        self.board.lock().waiting.push_back((task, sender));
+        self.board.changed.notify_one();
+        self.results.push_back(result);
+        if self.started < self.threads.min(self.pending()) {
             let (board, work) = (Arc::clone(&self.board), Arc::clone(&self.work));
             std::thread::Builder::new()
                 .spawn(move || board.work_off(&*work))
@@ -89,12 +82,11 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
 
     /// Returns the next result, in the order of submission, if it is ready.
     pub fn take(&mut self) -> Option<R> {
-        // The descriptor is cleared before the results are read, so that a result that arrives in between makes it
+        // The descriptor is cleared before the result is received, so that a result that arrives in between makes it
         // readable again.
         let _ = rustix::io::read(&self.board.done, &mut [0; 8]);
-        let mut state = self.board.lock();
-        let Slot::Done(result) = state.slots.pop_front_if(|slot| matches!(slot, Slot::Done(_)))? else { return None };
-        state.passed += 1;
+        let result = self.results.front()?.try_recv().ok()?;
+        self.results.pop_front();
         Some(result)
     }
 
@@ -111,25 +103,21 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
 
     /// Removes the tasks that no thread has begun, the oldest first. Tasks in progress continue.
     pub fn take_back(&mut self) -> Vec<T> {
-        let mut state = self.board.lock();
-        let begun = state.slots.iter().take_while(|slot| !matches!(slot, Slot::Waiting(_))).count();
-        let open = state.slots.split_off(begun).into_iter();
-        open.filter_map(|slot| if let Slot::Waiting(task) = slot { Some(task) } else { None }).collect()
+        let tasks: Vec<T> = self.board.lock().waiting.drain(..).map(|(task, _)| task).collect();
+        // They are the newest, because threads begin the oldest first.
+        self.results.truncate(self.pending() - tasks.len());
+        tasks
     }
 
     /// Returns every result that is ready within `limit`, in the order of submission, and forgets the others. Signals do
     /// not end the wait.
     pub fn drain(&mut self, limit: Duration) -> Vec<R> {
         let asked = Instant::now();
-        let mut state = self.board.lock();
-        while !state.slots.iter().all(|slot| matches!(slot, Slot::Done(_))) && asked.elapsed() < limit {
-            let left = limit.saturating_sub(asked.elapsed());
-            state = self.board.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        let slots = std::mem::take(&mut state.slots);
-        state.passed += slots.len();
-        drop(state);
-        slots.into_iter().filter_map(|slot| if let Slot::Done(result) = slot { Some(result) } else { None }).collect()
+        let results = self.results.drain(..);
+        let ready =
+            results.filter_map(|result| result.recv_timeout(limit.saturating_sub(asked.elapsed())).ok()).collect();
+        self.board.lock().waiting.clear();
+        ready
     }
 }
 
@@ -141,32 +129,26 @@ impl<T, R> Drop for Jobs<T, R> {
 }
 
 impl<T, R> Board<T, R> {
-    fn lock(&self) -> MutexGuard<'_, State<T, R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue<T, R>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work_off(&self, work: &dyn Fn(T) -> R) {
-        let mut state = self.lock();
+        let mut queue = self.lock();
         loop {
-            let next = state.slots.iter().position(|slot| matches!(slot, Slot::Waiting(_)));
-            let begun = next.map(|at| (state.passed + at, std::mem::replace(&mut state.slots[at], Slot::Busy)));
-            let Some((ticket, Slot::Waiting(task))) = begun else {
-                if state.closed {
+            let Some((task, result)) = queue.waiting.pop_front() else {
+                if queue.closed {
                     return;
                 }
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            drop(state);
-            let result = work(task);
-            state = self.lock();
-            let at = ticket.checked_sub(state.passed);
-            if let Some(slot) = at.and_then(|at| state.slots.get_mut(at)) {
-                *slot = Slot::Done(result);
-            }
-            self.changed.notify_all();
+            drop(queue);
+            // The pool may have forgotten the task.
+            let _ = result.send(work(task));
             // If the counter is full, the descriptor is readable anyway.
             let _ = rustix::io::write(&self.done, &1_u64.to_ne_bytes());
+            queue = self.lock();
         }
     }
 }

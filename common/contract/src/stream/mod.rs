@@ -5,6 +5,5 @@ pub mod filter;
 pub mod jobs;
 pub mod lines;
 mod tee;
-pub mod unread;
 
 pub use self::tee::{Recorder, tee};

@@ -14,34 +14,20 @@ use super::{Content, Error, Result};
 /// A content block with its original bytes, because providers add members that must survive the round trip.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Block(Box<RawValue>);
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Block {
-    fn schema_name() -> Cow<'static, str> {
-        "Block".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "object",
-            "required": ["type"],
-            "additionalProperties": true,
-            "properties": {
-                "type": { "enum": [
-                    "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool", "other"
-                ] },
-                "origin": {
-                    "type": "object",
-                    "required": ["dialect", "endpoint"],
-                    "properties": { "dialect": { "type": "string" }, "endpoint": { "type": "string" } }
-                },
-                "raw": { "type": "object" },
-                "redacted": { "type": "boolean" }
-            }
-        })
-    }
-}
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("required" = ["type"], "properties" = {
+    "type": { "enum": [
+        "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool", "other"
+    ] },
+    "origin": {
+        "type": "object",
+        "required": ["dialect", "endpoint"],
+        "properties": { "dialect": { "type": "string" }, "endpoint": { "type": "string" } }
+    },
+    "raw": { "type": "object" },
+    "redacted": { "type": "boolean" }
+})))]
+pub struct Block(#[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, serde_json::Value>"))] Box<RawValue>);
 
 /// The decoded members of a [`Block`].
 #[derive(Clone, Debug, Deserialize)]

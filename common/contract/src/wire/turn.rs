@@ -66,6 +66,7 @@ impl Turn {
 
 /// Content: a text, or a list of blocks.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Content {
     /// A text.
@@ -138,17 +139,5 @@ impl<'de> Deserialize<'de> for Content {
             Some(b'[') => serde_json::from_str(raw.get()).map(Self::Blocks).map_err(de::Error::custom),
             _ => Err(de::Error::custom("content must be a string or a list of blocks")),
         }
-    }
-}
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Content {
-    fn schema_name() -> Cow<'static, str> {
-        "Content".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let blocks = generator.subschema_for::<Vec<Block>>();
-        schemars::json_schema!({ "anyOf": [{ "type": "string" }, blocks] })
     }
 }

@@ -8,13 +8,13 @@ use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given::{note_unread_input, refuse_unread_file};
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
 use cp_common::program::grant::inspect;
 use cp_common::program::terminal;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
-use cp_common::stream::unread;
 use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
@@ -190,7 +190,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
 fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
     let is_ignored = args.input(context).is_none() && args.hosted.is_none();
     if is_ignored {
-        unread::refuse_file(READ_INPUT)?;
+        refuse_unread_file(READ_INPUT)?;
     }
     context.out.filtering();
     context.out.outlive_reader();
@@ -199,7 +199,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
         notice_of_repository(engine, context);
     }
     if is_ignored {
-        unread::note(READ_INPUT, context);
+        note_unread_input(READ_INPUT, context);
     }
     let refused = if may_ask(engine, args, context) { allow::refused(&outcome) } else { Vec::new() };
     let answered = answer(outcome, context);

@@ -9,7 +9,7 @@ pub(crate) mod run;
 use std::path::Path;
 
 use cp_common::program::Class;
-use cp_common::spelling::nearest;
+use cp_common::wire::nearest;
 use cp_common::{Code, Error, Result};
 
 use crate::agent::Described;
