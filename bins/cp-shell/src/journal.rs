@@ -9,7 +9,6 @@ use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::format::canonical::hash_value;
 use cp_ledger::format::claims::{self, Form};
 use cp_ledger::{Entry, Ledger};
-use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -46,71 +45,6 @@ impl Evidence {
             declared_reads: reads,
             declared_writes: Vec::new(),
         }
-    }
-}
-
-/// A completed turn.
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    /// The request as it was received, and the form of it that is hashed.
-    pub(crate) command: &'a str,
-    pub(crate) form: Form,
-    pub(crate) succeeded: bool,
-    pub(crate) evidence: &'a Evidence,
-    /// The programs and services that were called.
-    pub(crate) calls: Vec<Value>,
-}
-
-/// The data of the entries of a turn in the exec ledger and in the evidence ledger, in the format of the control plane.
-/// The number of the turn is not known yet.
-#[derive(Debug)]
-struct Pending {
-    executed: Value,
-    evidence: Value,
-}
-
-impl Pending {
-    fn new(session: &str, turn: Turn<'_>, redactor: &Redactor, home: &Home) -> Result<Self> {
-        let Turn { command, form, succeeded, evidence, calls } = turn;
-        let (text, redactions) = redactor.redact_text(command);
-        // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain
-        // hash.
-        let (kind, hash) = if redactions > 0 {
-            ("hmac", claims::command_hmac(form, command, &Key::of_home(home)?))
-        } else {
-            ("hash", evidence.input_hash.clone())
-        };
-        let executed = json!({
-            "event_type": "agent_turn",
-            "session_id": session,
-            "turn_number": null,
-            "timestamp": evidence.timestamp,
-            "command": text,
-            "command_form": form,
-            (format!("command_{kind}")): hash,
-            "result_hash": evidence.output_hash,
-            "status": if succeeded { "ok" } else { "error" },
-        });
-        let evidence = json!({
-            "turn_evidence": {
-                "session_id": session,
-                "turn_number": null,
-                "timestamp": evidence.timestamp,
-                (format!("input_{kind}")): hash,
-                "output_hash": evidence.output_hash,
-                "duration_ms": evidence.duration_ms,
-            },
-            "declared_reads": evidence.declared_reads,
-            "declared_writes": evidence.declared_writes,
-            "external_calls": calls,
-        });
-        Ok(Self { executed, evidence })
-    }
-
-    /// Sets the number of the turn.
-    fn number(&mut self, number: u64) {
-        self.executed["turn_number"] = number.into();
-        self.evidence["turn_evidence"]["turn_number"] = number.into();
     }
 }
 
@@ -160,7 +94,8 @@ pub(crate) struct Journal {
     exec: Ledger,
     evidence: Ledger,
     home: Home,
-    pending: Vec<Pending>,
+    /// The data of the queued entries in the exec ledger and the evidence ledger, in the format of the control plane.
+    pending: Vec<(Value, Value)>,
     /// The number of the last recorded turn.
     turn: u64,
     /// The sequence number of our next entry, if no other process writes first.
@@ -204,9 +139,50 @@ impl Journal {
         self.turn
     }
 
-    /// Queues a turn for recording.
-    pub(crate) fn stage(&mut self, turn: Turn<'_>) -> Result<()> {
-        self.pending.push(Pending::new(&self.session, turn, self.exec.redactor(), &self.home)?);
+    /// Queues a completed turn for recording: the request as it was received, the form of it that is hashed, and the
+    /// programs and services that were called.
+    pub(crate) fn stage(
+        &mut self,
+        form: Form,
+        command: &str,
+        succeeded: bool,
+        evidence: &Evidence,
+        calls: Vec<Value>,
+    ) -> Result<()> {
+        let (text, redactions) = self.exec.redactor().redact_text(command);
+        // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain
+        // hash.
+        let (kind, hash) = if redactions > 0 {
+            ("hmac", claims::command_hmac(form, command, &Key::of_home(&self.home)?))
+        } else {
+            ("hash", evidence.input_hash.clone())
+        };
+        // The number of the turn is not known yet.
+        let executed = json!({
+            "event_type": "agent_turn",
+            "session_id": self.session,
+            "turn_number": null,
+            "timestamp": evidence.timestamp,
+            "command": text,
+            "command_form": form,
+            (format!("command_{kind}")): hash,
+            "result_hash": evidence.output_hash,
+            "status": if succeeded { "ok" } else { "error" },
+        });
+        let proof = json!({
+            "turn_evidence": {
+                "session_id": self.session,
+                "turn_number": null,
+                "timestamp": evidence.timestamp,
+                (format!("input_{kind}")): hash,
+                "output_hash": evidence.output_hash,
+                "duration_ms": evidence.duration_ms,
+            },
+            "declared_reads": evidence.declared_reads,
+            "declared_writes": evidence.declared_writes,
+            "external_calls": calls,
+        });
+        self.pending.push((executed, proof));
         Ok(())
     }
 
@@ -225,24 +201,19 @@ impl Journal {
                 *turn = last_turn(&ledger, session)?.max(*turn);
             }
             let numbered = (*turn + 1..).zip(&mut pending);
-            let entries = numbered.map(|(number, it)| {
-                it.number(number);
-                entry("agent_turn", number).data(&it.executed)
+            let entries = numbered.map(|(number, (executed, proof))| {
+                executed["turn_number"] = number.into();
+                proof["turn_evidence"]["turn_number"] = number.into();
+                entry("agent_turn", number).data(executed)
             });
             Ok(entries.collect())
         })?;
         let numbered = (*turn + 1..).zip(&pending);
-        evidence
-            .append_all(numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.evidence)).collect())?;
+        let proofs = numbered.map(|(number, (_, proof))| entry("turn_evidence", number).data(proof));
+        evidence.append_all(proofs.collect())?;
         *turn += pending.len() as u64;
         *next_place = receipts.last().map(|receipt| receipt.seq + 1);
         Ok(())
-    }
-
-    /// Records a turn.
-    pub(crate) fn record(&mut self, turn: Turn<'_>) -> Result<()> {
-        self.stage(turn)?;
-        self.commit()
     }
 
     /// Syncs the ledgers; returns true if everything is on the disk.

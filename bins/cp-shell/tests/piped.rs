@@ -261,7 +261,7 @@ fn learning_is_skipped_in_script() {
     let place = Person::new();
     let output = place.stub("hello\n:learn\n:quit\n");
     assert!(
-        !output.stdout.contains("Keep a lesson") && output.stdout.contains("✗ the text is missing"),
+        !output.stdout.contains("Keep a lesson") && output.stdout.contains("✗ write :learn LESSON"),
         "{}",
         output.stdout
     );

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::ask;
 use crate::interactive::console::render::{count, cut, escaped, style};
-use crate::interactive::state::{Outcome, Setup, State};
+use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Remembered};
 
 /// The kinds with stored memories.
@@ -45,11 +45,6 @@ pub(crate) fn find(kind: &str, words: &str, limit: usize, context: &Context) -> 
     Ok(items
         .map(|item| Remembered { kind: kind.to_owned(), text: member(item, "text"), at: member(item, "ts") })
         .collect())
-}
-
-/// Stores a text.
-fn remember(kind: &str, text: &str, context: &Context) -> Result<()> {
-    ask(context, "cp-session", &["remember", "--kind", kind, &operand(text)]).map(|_| ())
 }
 
 /// Protects a text from being parsed as an option or `-`.
@@ -89,26 +84,18 @@ fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
     Ok(Outcome::of_text(text))
 }
 
-/// `:n+ TEXT`, `:nd+ TEXT`, `:learn LESSON`
-pub(crate) fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
-    if text.is_empty() {
-        return Err(Error::usage("the text is missing").hint("write it behind the command, as in :n+ TEXT"));
-    }
-    keep(kind, text, &state.setup, state.context)
-}
-
-/// Stores a text of a kind without secrets, and shows the file.
-fn keep(kind: &str, text: &str, setup: &Setup<'_>, context: &Context) -> Result<Outcome> {
-    let (text, redactions) = setup.redactor.redact_text(text);
-    remember(kind, &text, context)?;
+/// `:n+ TEXT`, `:nd+ TEXT`, `:learn LESSON`: stores a text of a kind without secrets, and shows the file.
+pub(crate) fn keep(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
+    let (text, redactions) = state.redactor.redact_text(text);
+    ask(state.context, "cp-session", &["remember", "--kind", kind, &operand(&text)])?;
     let without =
         if redactions > 0 { format!(", {} removed", count(redactions as usize, "secret")) } else { String::new() };
-    Ok(Outcome::of_text(format!("saved in {}{without}\n", file_of(kind, context).display())))
+    Ok(Outcome::of_text(format!("saved in {}{without}\n", file_of(kind, state.context).display())))
 }
 
 /// `:v [N]`
 pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
-    let session = state.ledgers.journal.session();
+    let session = state.journal.session();
     let last = if last.is_empty() { "10" } else { last };
     if last.parse::<usize>().is_err() {
         return Err(Error::usage(format!("`{last}` is not a valid number of turns")).hint("write :v 10"));
@@ -125,13 +112,13 @@ pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
 
 /// Asks for memories at the end of an interactive session.
 pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
-    let answered = state.conversation.turns.iter().filter(|turn| turn.end == End::Answered);
+    let answered = state.turns.iter().filter(|turn| turn.end == End::Answered);
     let rounds: Vec<String> =
         answered.map(|turn| format!("user: {}\nassistant: {}", turn.text, turn.words())).collect();
     if rounds.is_empty() {
         return Ok(());
     }
-    state.session_status.tracker.learning = true;
+    state.tracker.learning = true;
     let lesson = state.console.answer("Keep a lesson of this session? (Enter skips): ").unwrap_or_default();
     if !lesson.is_empty() {
         keep_and_show(state, "lesson", &lesson)?;
@@ -143,13 +130,13 @@ pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
             keep_and_show(state, "session_turn", &round)?;
         }
     }
-    state.session_status.tracker.learning = false;
+    state.tracker.learning = false;
     Ok(())
 }
 
 /// Stores a text and shows the file or the error, which does not stop the end of the session.
 fn keep_and_show(state: &mut State<'_>, kind: &str, text: &str) -> Result<()> {
-    let text = match keep(kind, text, &state.setup, state.context) {
+    let text = match keep(kind, text, state) {
         Ok(outcome) => outcome.text,
         Err(error) => style().error(error.message(), error.hint_text()),
     };

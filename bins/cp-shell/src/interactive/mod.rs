@@ -28,7 +28,7 @@ use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{count, show, style};
 use crate::interactive::console::{Console, Typed};
 use crate::interactive::hub::Hub;
-use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State};
+use crate::interactive::state::{Outcome, Request, State};
 use crate::interactive::transcript::{Digest, Transcript, close_question};
 use crate::journal::{self, Evidence, Joined, Journal};
 use crate::plane::Plane;
@@ -60,11 +60,10 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
         held = held.and(Err(e));
     }
     let exit = repl.exit;
-    let State { context, ledgers, session_status, console, agent, .. } = repl.state;
+    let State { context, journal, tracker, console, agent, .. } = repl.state;
     // The agent's programs exit before the session that they write to ends.
     drop(agent);
-    let journal = ledgers.journal;
-    let (session, own, turns) = (journal.session().to_owned(), journal.own, session_status.tracker.turns);
+    let (session, own, turns) = (journal.session().to_owned(), journal.own, tracker.turns);
     let ended = journal.end(context);
     if held.is_err() && console.is_terminal() {
         // The editor may still be reading, so its bracketed paste mode is switched off.
@@ -124,14 +123,23 @@ impl<'a> Repl<'a> {
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
         let state = State {
-            setup: Setup { request, settings, redactor, shell_history },
+            offline: request.options.offline,
+            settings,
+            redactor,
+            shell_history,
             context,
             console,
             agent,
-            ledgers: Ledgers { journal, transcript },
-            session_status: SessionStatus { plane, tracker, used: 0, window: CONTEXT_LIMIT },
+            journal,
+            transcript,
+            plane,
+            tracker,
+            used: 0,
+            window: CONTEXT_LIMIT,
             hub,
-            conversation: Conversation { isolated, ..Conversation::default() },
+            isolated,
+            allows_tools: false,
+            turns: Vec::new(),
             model: request.model.clone(),
         };
         Ok(Self { state, echo, exit: 0 })
@@ -171,9 +179,9 @@ impl<'a> Repl<'a> {
     /// Finishes the session. Questions are asked only if the person quit.
     fn close(&mut self, orderly: bool) -> Result<()> {
         let state = &mut self.state;
-        state.hub.close(&mut state.ledgers.transcript)?;
-        state.context.name_page(state.ledgers.journal.session());
-        let asks = state.setup.settings.learning.ask && state.console.is_terminal();
+        state.hub.close(&mut state.transcript)?;
+        state.context.name_page(state.journal.session());
+        let asks = state.settings.learning.ask && state.console.is_terminal();
         if orderly && asks { memory::offer_lesson(state) } else { Ok(()) }
     }
 
@@ -192,7 +200,7 @@ impl<'a> Repl<'a> {
         };
         // A query shows the signals that the last turn or command left.
         if !matches!(class, Class::Query) {
-            state.session_status.tracker.begin(class);
+            state.tracker.begin(class);
         }
         let mut leaves = false;
         let mut is_slip = matches!(input, Input::Unknown(..));
@@ -206,7 +214,7 @@ impl<'a> Repl<'a> {
             }
             Input::Run(command) => commands::run::run(state, command),
             Input::Say(text) => turn::take(state, text),
-            Input::Unknown(name, near) => commands::unknown(&mut state.session_status, &whole, name, near),
+            Input::Unknown(name, near) => commands::unlisted(state, &whole, name, near),
         };
         let outcome = match carried_out {
             Ok(outcome) => {
@@ -228,7 +236,7 @@ impl<'a> Repl<'a> {
         }
         let leaves = leaves && outcome.exit == 0;
         // A mistyped name does not count as a failure.
-        self.state.session_status.tracker.end(outcome.exit == 0 || is_slip);
+        self.state.tracker.end(outcome.exit == 0 || is_slip);
         self.conclude(whole.trim(), outcome, started)?;
         Ok(leaves)
     }
@@ -236,19 +244,18 @@ impl<'a> Repl<'a> {
     /// Shows and records the outcome of a line.
     fn conclude(&mut self, line: &str, outcome: Outcome, started: Instant) -> Result<()> {
         let state = &mut self.state;
-        let strip = || style().faint(&state.session_status.strip()) + "\n";
+        let strip = || style().faint(&state.strip()) + "\n";
         let strip = if outcome.has_strip { strip() } else { String::new() };
         state.show(&(outcome.text + &strip))?;
-        let reads = state.session_status.plane.take_reads();
+        let reads = state.plane.take_reads();
         let evidence = Evidence {
             declared_writes: outcome.writes,
             ..Evidence::new(Form::Cmd, line, started, &outcome.result, reads)
         };
-        let (succeeded, calls) = (outcome.exit == 0, outcome.calls);
-        let journal = &mut state.ledgers.journal;
-        let recorded =
-            journal.record(journal::Turn { command: line, form: Form::Cmd, succeeded, evidence: &evidence, calls });
-        state.session_status.tracker.synced = recorded.is_ok() && journal.synced();
+        let journal = &mut state.journal;
+        let staged = journal.stage(Form::Cmd, line, outcome.exit == 0, &evidence, outcome.calls);
+        let recorded = staged.and_then(|()| journal.commit());
+        state.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {
             state.show(
                 &style().error(&format!("this turn was not recorded in the ledger: {}", e.message()), e.hint_text()),

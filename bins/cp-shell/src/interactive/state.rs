@@ -1,4 +1,4 @@
-//! The state of an open session: the part that is fixed at its start, and the part that its lines change.
+//! The state of an open session, and the outcome of a line.
 
 use std::time::Duration;
 
@@ -28,25 +28,37 @@ pub(crate) struct Request<'a> {
     pub(crate) model: &'a ModelOptions,
 }
 
-/// The part of the state that does not change.
-pub(crate) struct Setup<'a> {
-    pub(crate) request: Request<'a>,
+/// An open session.
+pub(crate) struct State<'a> {
+    pub(crate) offline: bool,
     pub(crate) settings: Settings,
     pub(crate) redactor: Redactor,
     pub(crate) shell_history: ShellHistory,
-}
-
-/// The tree and the signals of the session.
-pub(crate) struct SessionStatus {
+    pub(crate) context: &'a mut Context,
+    pub(crate) console: Console,
+    pub(crate) agent: Box<dyn Agent>,
+    /// The turns for the control plane.
+    pub(crate) journal: Journal,
+    /// The conversation.
+    pub(crate) transcript: Transcript,
     pub(crate) plane: Plane,
     pub(crate) tracker: Tracker,
     /// The tokens that the conversation takes.
     pub(crate) used: u64,
     /// The context window of the model that answered last.
     pub(crate) window: u64,
+    pub(crate) hub: Hub,
+    /// True if only the turn is sent to the model.
+    pub(crate) isolated: bool,
+    /// True if the person allowed the use of tools in all turns without risk.
+    pub(crate) allows_tools: bool,
+    /// The turns of this shell, in all its sessions.
+    pub(crate) turns: Vec<Exchange>,
+    /// The model options of the command line, until a command changes them.
+    pub(crate) model: ModelOptions,
 }
 
-impl SessionStatus {
+impl State<'_> {
     pub(crate) fn signals(&self) -> Signals {
         self.tracker.signals(&self.plane)
     }
@@ -55,40 +67,7 @@ impl SessionStatus {
     pub(crate) fn strip(&self) -> String {
         self.signals().strip(self.used, self.window)
     }
-}
 
-/// The ledgers of the session: its turns for the control plane, and its conversation.
-pub(crate) struct Ledgers {
-    pub(crate) journal: Journal,
-    pub(crate) transcript: Transcript,
-}
-
-/// The conversation so far.
-#[derive(Debug, Default)]
-pub(crate) struct Conversation {
-    /// True if only the turn is sent to the model.
-    pub(crate) isolated: bool,
-    /// True if the person allowed the use of tools in all turns without risk.
-    pub(crate) allows_tools: bool,
-    /// The turns of this shell, in all its sessions.
-    pub(crate) turns: Vec<Exchange>,
-}
-
-/// An open session.
-pub(crate) struct State<'a> {
-    pub(crate) setup: Setup<'a>,
-    pub(crate) context: &'a mut Context,
-    pub(crate) console: Console,
-    pub(crate) agent: Box<dyn Agent>,
-    pub(crate) ledgers: Ledgers,
-    pub(crate) session_status: SessionStatus,
-    pub(crate) hub: Hub,
-    pub(crate) conversation: Conversation,
-    /// The model options of the command line, until a command changes them.
-    pub(crate) model: ModelOptions,
-}
-
-impl State<'_> {
     /// Writes and flushes text.
     pub(crate) fn show(&mut self, text: &str) -> Result<()> {
         show(&mut self.context.out, text)
@@ -96,18 +75,18 @@ impl State<'_> {
 
     /// Switches to another agent. The current agent stays if the other one is not available.
     pub(crate) fn switch_agent(&mut self, name: &str) -> Result<()> {
-        self.agent = agent::named(name, &self.session_status.plane, &self.model, self.context)?;
-        self.ledgers.transcript.switch_agent(name)
+        self.agent = agent::named(name, &self.plane, &self.model, self.context)?;
+        self.transcript.switch_agent(name)
     }
 
     /// The id of the agent that answers.
     pub(crate) fn agent_id(&self) -> &str {
-        self.ledgers.transcript.agent()
+        self.transcript.agent()
     }
 
     /// Receives and records the answer of the hub, if it has arrived, and reports it at a terminal.
     pub(crate) fn poll_hub(&mut self) -> Result<()> {
-        let arrived = self.hub.receive(Duration::ZERO, &mut self.ledgers.transcript)?;
+        let arrived = self.hub.receive(Duration::ZERO, &mut self.transcript)?;
         if arrived && self.console.is_terminal() { report_hub(&self.hub, &mut self.context.out) } else { Ok(()) }
     }
 }

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 
-use self::responder::{Responder, Response};
+use self::responder::{EXAMPLE, Session};
 use crate::journal::{self, Journal};
-use crate::plane::{Failure, Plane};
+use crate::plane::{Failure, Plane, fault};
 
 /// The maximum number of bytes of answers that wait for the next commit.
 const WAITING: usize = 128 << 10;
@@ -26,8 +26,8 @@ pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
     let agent = context.agent(agent);
     let joined = journal::joined(false, context)?;
     let journal = Journal::open(joined.as_ref(), &agent, context)?;
-    let mut pipe =
-        Pipe { responder: Responder::new(plane, journal, context), answers: Vec::new(), asked: 0, failed: false };
+    let session = Session::new(&plane, journal, context);
+    let mut pipe = Pipe { plane, session, answers: Vec::new(), asked: 0, failed: false };
     let mut outcome = pipe.answer_all(context);
     if let Err(error) = &outcome
         && error.code() == Code::Interrupted
@@ -35,12 +35,13 @@ pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
         // Requests that were completed before the signal are answered.
         outcome = pipe.flush(context).and(outcome);
     }
-    let ended = pipe.responder.end(context);
+    let ended = pipe.session.journal.end(context);
     outcome.and(ended)
 }
 
 struct Pipe {
-    responder: Responder,
+    plane: Plane,
+    session: Session,
     /// Answers that wait until their turns are recorded.
     answers: Vec<u8>,
     asked: u64,
@@ -60,20 +61,15 @@ impl Pipe {
             }
             for piece in pieces.drain(..) {
                 signals::check()?;
-                self.asked += 1;
-                let response = match piece {
-                    Piece::Value(bytes) => self.responder.answer(&bytes)?,
-                    Piece::Broken(broken) => self.responder.broken(&broken)?,
-                };
-                self.answer(&response, context)?;
+                self.answer(piece, context)?;
             }
             if read == 0 {
                 break;
             }
         }
         if self.asked == 0 {
-            let response = self.responder.empty()?;
-            self.answer(&response, context)?;
+            let error = fault("EMPTY_INPUT", "no request was given").hint(EXAMPLE);
+            self.answer(Piece { text: Vec::new(), error: Some(error) }, context)?;
         }
         self.flush(context)?;
         context.out.ended_with(u8::from(self.failed));
@@ -99,13 +95,15 @@ impl Pipe {
         }
     }
 
-    fn answer(&mut self, response: &Response, context: &mut Context) -> Result<()> {
+    fn answer(&mut self, piece: Piece, context: &mut Context) -> Result<()> {
+        self.asked += 1;
+        let response = self.respond(piece)?;
         if let Some(error) = &response.error {
             self.failed = true;
-            warn(self.asked.max(1), error, context.out.format());
+            warn(self.asked, error, context.out.format());
         }
         let line = match (context.out.format(), &response.result) {
-            (Format::Json, _) => serde_json::to_vec(response).ok(),
+            (Format::Json, _) => serde_json::to_vec(&response).ok(),
             (Format::Text, Some(result)) => Some(printable(&format!("{result:#}")).into_owned().into_bytes()),
             (Format::Raw, Some(result)) => Some(result.to_string().into_bytes()),
             (_, None) => None,
@@ -119,7 +117,7 @@ impl Pipe {
 
     /// Records the answered requests, and writes the answers.
     fn flush(&mut self, context: &mut Context) -> Result<()> {
-        self.responder.commit()?;
+        self.session.journal.commit()?;
         context.out.raw(&self.answers)?;
         self.answers.clear();
         context.out.flush()
@@ -140,26 +138,15 @@ fn warn(request: u64, error: &Failure, format: Format) {
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
 
-const TOO_LONG: &str = "longer than 1 MiB";
+const TOO_LONG: &str = "the request is longer than 1 MiB";
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// A piece of the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    /// A value. The content of its strings and repeated member names are not checked.
-    Value(Vec<u8>),
-    /// Bytes that are not a value.
-    Broken(Broken),
-}
-
-/// Bytes that are not a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Broken {
-    /// The bytes before the error.
+struct Piece {
+    /// A value, or the bytes before an error. The content of strings and repeated member names are not checked.
     text: Vec<u8>,
-    /// The line of the error in the input, from 1.
-    line: u64,
-    reason: String,
+    /// The error, with its line in the input, from 1.
+    error: Option<Error>,
 }
 
 /// Splits a stream that arrives in blocks. Its memory is bounded by the size of a block and [`LONGEST`].
@@ -208,7 +195,7 @@ impl Splitter {
             let (parsed, length) = (values.next(), values.byte_offset());
             // A number or a word may continue in the next block.
             let has_ended = is_end || length < rest.len() || matches!(rest.last(), Some(b'}' | b']' | b'"'));
-            let (end, fault) = match parsed {
+            let (end, wrong) = match parsed {
                 Some(Ok(_)) if length <= LONGEST && has_ended => (length, None),
                 Some(Err(e)) if !e.is_eof() => match end_of_invalid(rest, &e, is_end) {
                     Some(end) if end <= LONGEST => (end, Some(e.to_string())),
@@ -221,14 +208,13 @@ impl Splitter {
             };
             let text = rest[..end].to_vec();
             self.line += line_feeds(&text);
-            self.is_skipping = fault.is_some();
-            found.push(match fault {
-                Some(fault) => {
-                    let reason = fault.rsplit_once(" at line ").map_or(&*fault, |(reason, _)| reason).to_owned();
-                    Piece::Broken(Broken { text, line: self.line, reason })
-                }
-                None => Piece::Value(text),
+            self.is_skipping = wrong.is_some();
+            let error = wrong.map(|reason| {
+                let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
+                let code = if reason == TOO_LONG { "INVALID_REQUEST" } else { "INVALID_JSON" };
+                fault(code, format!("line {}: {reason}", self.line)).with("line", self.line).hint(EXAMPLE)
             });
+            found.push(Piece { text, error });
             rest = self.begin(&rest[end..]);
         }
         self.pending = rest.to_vec();
@@ -278,9 +264,9 @@ mod tests {
             splitter.feed(bytes, &mut found);
         }
         splitter.finish(&mut found);
-        let shown = |piece: &Piece| match piece {
-            Piece::Value(value) => String::from_utf8_lossy(value).into_owned(),
-            Piece::Broken(broken) => format!("! {} {}", broken.line, broken.reason),
+        let shown = |piece: &Piece| {
+            let text = || String::from_utf8_lossy(&piece.text).into_owned();
+            piece.error.as_ref().map_or_else(text, ToString::to_string)
         };
         found.iter().map(shown).collect()
     }
@@ -296,25 +282,25 @@ mod tests {
             ("\u{feff}{}\r\n[]", &["{}", "[]"]),
             ("1 \"x\"true{}", &["1", "\"x\"", "true", "{}"]),
             (" \n\t\r\n", &[]),
-            ("nope and more nope\n{}\n", &["! 1 expected ident", "{}"]),
-            ("{} nope {}\n{}\n", &["{}", "! 1 expected ident", "{}"]),
-            ("{'a': 'b'}\n{}\n", &["! 1 key must be a string", "{}"]),
-            ("{\"a\": 01}\n{}\n", &["! 1 invalid number", "{}"]),
-            ("}\n{}\n", &["! 1 expected value", "{}"]),
-            ("{\"a\n{}\n", &["! 1 control character (\\u0000-\\u001F) found while parsing a string", "{}"]),
-            ("{\"a\": 1\n{\"b\":2}\n{\"c\":3}\n", &["! 1 expected `,` or `}`", "{\"b\":2}", "{\"c\":3}"]),
+            ("nope and more nope\n{}\n", &["line 1: expected ident", "{}"]),
+            ("{} nope {}\n{}\n", &["{}", "line 1: expected ident", "{}"]),
+            ("{'a': 'b'}\n{}\n", &["line 1: key must be a string", "{}"]),
+            ("{\"a\": 01}\n{}\n", &["line 1: invalid number", "{}"]),
+            ("}\n{}\n", &["line 1: expected value", "{}"]),
+            ("{\"a\n{}\n", &["line 1: control character (\\u0000-\\u001F) found while parsing a string", "{}"]),
+            ("{\"a\": 1\n{\"b\":2}\n{\"c\":3}\n", &["line 1: expected `,` or `}`", "{\"b\":2}", "{\"c\":3}"]),
             ("{\"a\": [\n{\"b\":2}\n]}\n{}", &["{\"a\": [\n{\"b\":2}\n]}", "{}"]),
-            ("{\n", &["! 2 ends inside a value"]),
-            ("{\"a\":\"b", &["! 1 ends inside a value"]),
-            ("{\n  \"a\": 1,\n  \"b\": oops,\n  \"c\": {\n  }\n}\n{}\n", &["! 3 expected value", "{}"]),
-            (&deep, &["! 3 ends inside a value"]),
+            ("{\n", &["line 2: ends inside a value"]),
+            ("{\"a\":\"b", &["line 1: ends inside a value"]),
+            ("{\n  \"a\": 1,\n  \"b\": oops,\n  \"c\": {\n  }\n}\n{}\n", &["line 3: expected value", "{}"]),
+            (&deep, &["line 3: ends inside a value"]),
         ] {
             for chunk in [usize::MAX, 1, 3] {
                 assert_eq!(split_in(text, chunk), pieces, "{text} in {chunk}");
             }
         }
         let text = format!("[\"{}\"]\n{{}}\n", "x".repeat(2 * LONGEST));
-        assert_eq!(split_in(&text, 4096), ["! 1 longer than 1 MiB", "{}"]);
+        assert_eq!(split_in(&text, 4096), ["line 1: the request is longer than 1 MiB", "{}"]);
     }
 
     fn values() -> impl Strategy<Value = String> {

@@ -11,24 +11,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::journal::{Evidence, Journal, Turn};
-use crate::pipe::{Broken, LONGEST};
+use crate::journal::{Evidence, Journal};
+use crate::pipe::{Piece, Pipe};
 use crate::plane::operations::Host;
 use crate::plane::{Failure, Plane, Request, fault, is_denial};
 use crate::signals::Tracker;
 
 /// The hint for input that is not a request.
-const EXAMPLE: &str = "write one JSON object, such as {\"operation\":\"pkg_list\"}";
-
-/// Answers the requests of a session.
-pub(super) struct Responder {
-    plane: Plane,
-    session: Session,
-}
+pub(super) const EXAMPLE: &str = "write one JSON object, such as {\"operation\":\"pkg_list\"}";
 
 /// The session in which operations run.
-struct Session {
-    journal: Journal,
+pub(super) struct Session {
+    pub(super) journal: Journal,
     tracker: Tracker,
     /// The flags that pass the context on.
     flags: Vec<OsString>,
@@ -52,94 +46,54 @@ impl Host for Session {
     }
 }
 
-impl Responder {
-    pub(super) fn new(plane: Plane, journal: Journal, context: &Context) -> Self {
+impl Session {
+    pub(super) fn new(plane: &Plane, journal: Journal, context: &Context) -> Self {
         // Reads for the tier are declared with the first turn.
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turns());
-        Self { plane, session: Session { journal, tracker, flags: context.handed_on(), calls: Vec::new() } }
+        Self { journal, tracker, flags: context.handed_on(), calls: Vec::new() }
     }
+}
 
-    /// Answers a request.
-    pub(super) fn answer(&mut self, bytes: &[u8]) -> Result<Response> {
+impl Pipe {
+    /// Answers a request, and queues its record.
+    pub(super) fn respond(&mut self, piece: Piece) -> Result<Response> {
         let started = Instant::now();
-        let mut text = Vec::with_capacity(bytes.len());
-        if let Err(invalid) = json::normalize(bytes, &mut text) {
-            let error = fault("INVALID_JSON", format!("the request is not valid JSON: {invalid}"))
-                .with("offset", invalid.offset)
-                .hint(EXAMPLE);
-            return self.refuse(bytes, error, started);
-        }
-        let value: Value = match serde_json::from_slice(&text) {
-            Ok(value) => value,
-            Err(e) => return self.refuse(bytes, fault("INVALID_JSON", e.to_string()), started),
+        let Self { plane, session, .. } = self;
+        let Piece { text: bytes, error } = piece;
+        let (form, text, outcome) = match error.map_or_else(|| parsed(&bytes), Err) {
+            Ok((text, value)) => {
+                (Form::Request, text, Request::from_value(&value).and_then(|request| request.run(plane, session)))
+            }
+            Err(error) => (Form::Cmd, bytes, Err(error)),
         };
-        let Self { plane, session } = self;
-        let outcome = Request::from_value(&value)
-            .and_then(|request| request.run(plane, session).map(|result| (request.class(), result)));
-        let class = match &outcome {
-            Ok((class, _)) => *class,
-            Err(_) if session.calls.is_empty() => Class::Query,
-            Err(_) => Class::Governed,
-        };
-        let command = String::from_utf8_lossy(&text);
-        self.conclude(Form::Request, &command, started, class, outcome.map(|(_, result)| result))
-    }
-
-    /// Answers input that is not valid JSON.
-    pub(super) fn broken(&mut self, broken: &Broken) -> Result<Response> {
-        let error = if broken.text.len() > LONGEST {
-            fault("INVALID_REQUEST", format!("line {}: the request is {}", broken.line, broken.reason))
-        } else {
-            fault("INVALID_JSON", format!("line {}: {}", broken.line, broken.reason)).hint(EXAMPLE)
-        };
-        self.refuse(&broken.text, error.with("line", broken.line), Instant::now())
-    }
-
-    /// Answers empty input.
-    pub(super) fn empty(&mut self) -> Result<Response> {
-        let error = fault("EMPTY_INPUT", "no request was given").hint(EXAMPLE);
-        self.refuse(b"", error, Instant::now())
-    }
-
-    /// Records the answered requests.
-    pub(super) fn commit(&mut self) -> Result<()> {
-        self.session.journal.commit()
-    }
-
-    /// Ends the session.
-    pub(super) fn end(self, context: &Context) -> Result<()> {
-        self.session.journal.end(context)
-    }
-
-    fn refuse(&mut self, bytes: &[u8], error: Error, started: Instant) -> Result<Response> {
-        self.conclude(Form::Cmd, &String::from_utf8_lossy(bytes), started, Class::Query, Err(error))
-    }
-
-    /// Builds the answer and queues its record.
-    fn conclude(
-        &mut self,
-        form: Form,
-        command: &str,
-        started: Instant,
-        class: Class,
-        outcome: Result<Value>,
-    ) -> Result<Response> {
-        let Session { journal, tracker, calls, .. } = &mut self.session;
+        let Session { journal, tracker, calls, .. } = session;
         tracker.turns += 1;
-        tracker.begin(class);
+        tracker.begin(if calls.is_empty() { Class::Query } else { Class::Governed });
         if outcome.as_ref().is_err_and(is_denial) {
             tracker.denied();
         }
         tracker.end(outcome.is_ok());
         let outcome = outcome.map_err(Failure::from);
         let output = outcome.as_ref().map_or_else(|failure| json!(failure), Value::clone);
-        let evidence = Evidence::new(form, command, started, &output, self.plane.take_reads());
-        let succeeded = outcome.is_ok();
-        journal.stage(Turn { command, form, succeeded, evidence: &evidence, calls: std::mem::take(calls) })?;
-        let status = if succeeded { Status::Ok } else { Status::Error };
-        let (result, error) = outcome.map_or_else(|failure| (None, Some(failure)), |result| (Some(result), None));
-        Ok(Response { status, result, error, evidence })
+        let command = String::from_utf8_lossy(&text);
+        let evidence = Evidence::new(form, &command, started, &output, plane.take_reads());
+        journal.stage(form, &command, outcome.is_ok(), &evidence, std::mem::take(calls))?;
+        Ok(match outcome {
+            Ok(result) => Response { status: Status::Ok, result: Some(result), error: None, evidence },
+            Err(failure) => Response { status: Status::Error, result: None, error: Some(failure), evidence },
+        })
     }
+}
+
+/// Returns the text of a request without insignificant blanks, and its value.
+fn parsed(bytes: &[u8]) -> Result<(Vec<u8>, Value)> {
+    let mut text = Vec::with_capacity(bytes.len());
+    json::normalize(bytes, &mut text).map_err(|invalid| {
+        let error = fault("INVALID_JSON", format!("the request is not valid JSON: {invalid}"));
+        error.with("offset", invalid.offset).hint(EXAMPLE)
+    })?;
+    let value = serde_json::from_slice(&text).map_err(|e| fault("INVALID_JSON", e.to_string()))?;
+    Ok((text, value))
 }
 
 /// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is an error whose

@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 
 use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::packages::is_name;
-use crate::plane::{Parameters, Plane, fault};
+use crate::plane::{Plane, Request, fault};
 
 /// The default number of entries.
 const LIMIT: usize = 10;
 
 /// `ledger_query`
-pub(super) fn query(plane: &Plane, request: &Parameters) -> Result<Value> {
+pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value> {
     let kind = request.optional("type")?.unwrap_or("governance");
     let limit = request.count("limit")?.unwrap_or(LIMIT);
     let filter = request.optional("event_filter")?.map(str::to_lowercase);

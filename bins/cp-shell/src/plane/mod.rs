@@ -71,47 +71,6 @@ impl Plane {
     }
 }
 
-/// The parameters of a request, including unknown ones.
-#[derive(Clone, Debug)]
-pub(crate) struct Parameters {
-    /// The operation, for messages.
-    pub(crate) operation: &'static str,
-    pub(crate) members: Map<String, Value>,
-}
-
-impl Parameters {
-    /// A required parameter.
-    pub(crate) fn required(&self, name: &str) -> Result<&str> {
-        self.optional(name)?
-            .filter(|text| !text.is_empty())
-            .ok_or_else(|| fault("MISSING_FIELD", format!("{} needs `{name}`", self.operation)).with("field", name))
-    }
-
-    /// An optional parameter; `null` is the same as none.
-    pub(crate) fn optional(&self, name: &str) -> Result<Option<&str>> {
-        match self.members.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(fault("INVALID_REQUEST", format!("`{name}` must be a string, not {}", type_of(other)))
-                .with("field", name)),
-        }
-    }
-
-    /// An optional count, a positive integer.
-    pub(crate) fn count(&self, name: &str) -> Result<Option<usize>> {
-        match self.members.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => {
-                match value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0) {
-                    Some(count) => Ok(Some(count)),
-                    None => Err(fault("INVALID_REQUEST", format!("`{name}` must be a positive integer, not {value}"))
-                        .with("field", name)),
-                }
-            }
-        }
-    }
-}
-
 /// The type of a value, for messages.
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {

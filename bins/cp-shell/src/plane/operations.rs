@@ -1,11 +1,10 @@
 //! The operations: a table with their names, parameters and functions; and the query commands for them.
 
-use cp_common::program::Class;
 use cp_common::wire::nearest;
 use cp_common::{Error, Result};
 use serde_json::{Map, Value, json};
 
-use crate::plane::{Parameters, Plane, fault, files, ledgers, packages, registries, trace, type_of, work_orders};
+use crate::plane::{Plane, fault, files, ledgers, packages, registries, trace, type_of, work_orders};
 
 /// The session in which an operation runs.
 pub(crate) trait Host {
@@ -24,7 +23,7 @@ pub(crate) struct Operation {
     short: &'static str,
     /// The parameters that can follow the name in a command, separated by blanks.
     words: &'static str,
-    run: fn(&Plane, &Parameters, &mut dyn Host) -> Result<Value>,
+    run: fn(&Plane, &Request, &mut dyn Host) -> Result<Value>,
 }
 
 macro_rules! operations {
@@ -59,18 +58,14 @@ static WORK_ORDERS: &[Operation] = operations! {
     "wo" "" "work_order_id" |plane, given, _| work_orders::query(plane, given.optional("work_order_id")?);
 };
 
-/// An operation and its parameters.
+/// An operation and its parameters, including unknown ones.
 #[derive(Debug)]
 pub(crate) struct Request {
     operation: &'static Operation,
-    parameters: Parameters,
+    members: Map<String, Value>,
 }
 
 impl Request {
-    fn new(operation: &'static Operation, members: Map<String, Value>) -> Self {
-        Self { operation, parameters: Parameters { operation: operation.name, members } }
-    }
-
     /// Parses a request. The default operation is `pkg_list`.
     pub(crate) fn from_value(value: &Value) -> Result<Self> {
         let Value::Object(object) = value else {
@@ -87,7 +82,7 @@ impl Request {
         };
         let mut members = object.clone();
         members.shift_remove("operation");
-        Ok(Self::new(operation, members))
+        Ok(Self { operation, members })
     }
 
     /// Parses a query command, with or without `:` or `/` before it. `None` if the text is not a query command.
@@ -116,17 +111,41 @@ impl Request {
                 _ => members.extend(names.next().map(|name| (name.to_owned(), word.into()))),
             }
         }
-        Some(Self::new(operation, members))
-    }
-
-    /// The class that decides how it is governed.
-    pub(crate) fn class(&self) -> Class {
-        if self.operation.name == "execute_command" { Class::Governed } else { Class::Query }
+        Some(Self { operation, members })
     }
 
     /// Runs the operation.
     pub(crate) fn run(&self, plane: &Plane, host: &mut dyn Host) -> Result<Value> {
-        (self.operation.run)(plane, &self.parameters, host)
+        (self.operation.run)(plane, self, host)
+    }
+
+    /// A parameter of a type; `null` is the same as none.
+    fn member<'a, T>(&'a self, name: &str, kind: &str, as_type: fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+        let given = self.members.get(name).filter(|value| !value.is_null());
+        let typed = |value: &'a Value| {
+            let found = if value.is_number() { value.to_string() } else { type_of(value).to_owned() };
+            let wrong = || fault("INVALID_REQUEST", format!("`{name}` must be {kind}, not {found}"));
+            as_type(value).ok_or_else(|| wrong().with("field", name))
+        };
+        given.map(typed).transpose()
+    }
+
+    /// A required text.
+    fn required(&self, name: &str) -> Result<&str> {
+        let missing = || fault("MISSING_FIELD", format!("{} needs `{name}`", self.operation.name)).with("field", name);
+        self.optional(name)?.filter(|text| !text.is_empty()).ok_or_else(missing)
+    }
+
+    /// An optional text.
+    pub(super) fn optional(&self, name: &str) -> Result<Option<&str>> {
+        self.member(name, "a string", Value::as_str)
+    }
+
+    /// An optional count.
+    pub(super) fn count(&self, name: &str) -> Result<Option<usize>> {
+        let positive =
+            |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|it| *it > 0);
+        self.member(name, "a positive integer", positive)
     }
 }
 
@@ -216,7 +235,7 @@ mod tests {
     use super::*;
 
     fn asked(command: &str) -> Option<(&'static str, Value)> {
-        Request::of_command(command).map(|request| (request.operation.name, request.parameters.members.into()))
+        Request::of_command(command).map(|request| (request.operation.name, request.members.into()))
     }
 
     #[test]

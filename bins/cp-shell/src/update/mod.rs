@@ -60,10 +60,7 @@ struct Update {
     program: PathBuf,
     method: Method,
     stage: &'static str,
-    /// The version that was active before, and the active one.
-    before: String,
-    current: String,
-    skill: &'static str,
+    answer: Updated,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -71,23 +68,32 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     std::mem::forget(signals::effect());
     let program = std::env::current_exe().and_then(|program| program.canonicalize());
     let program = program.map_err(|e| Error::io("finding this program", e))?;
-    let (method, version) = (Method::of(&program), VERSION.to_owned());
-    let mut update =
-        Update { program, method, stage: "discover", before: version.clone(), current: version, skill: "not_started" };
-    let done = update.run(args, context).map_err(|error| update.explained(error))?;
-    context.out.answer(&done)
+    let method = Method::of(&program);
+    let answer = Updated {
+        status: "current",
+        previous_version: VERSION.to_owned(),
+        current_version: VERSION.to_owned(),
+        target_version: None,
+        install_method: method.name(),
+        verified_by: None,
+        skill: "not_started",
+        next: None,
+    };
+    let mut update = Update { program, method, stage: "discover", answer };
+    update.run(args, context).map_err(|error| update.explained(error))?;
+    context.out.answer(&update.answer)
 }
 
 impl Update {
-    fn run(&mut self, args: &Args, context: &mut Context) -> Result<Updated> {
+    fn run(&mut self, args: &Args, context: &mut Context) -> Result<()> {
         let is_asked = args.check || args.dry_run;
         let method = self.method.clone();
         match &method {
             Method::Release(base) => {
                 // Locked until the end.
                 let _lock = if is_asked { None } else { Some(method::lock(base)?) };
-                self.current = active(base)?;
-                self.before.clone_from(&self.current);
+                self.answer.previous_version = active(base)?;
+                self.answer.current_version.clone_from(&self.answer.previous_version);
                 self.released(args, Some(base), context)
             }
             Method::Development if !is_asked => {
@@ -100,21 +106,22 @@ impl Update {
     }
 
     /// Updates with the package manager that installed the programs.
-    fn managed(&mut self, args: &Args) -> Result<Updated> {
+    fn managed(&mut self, args: &Args) -> Result<()> {
         let version = args.target_version.as_deref().map(release::version).transpose()?;
         let words = self.method.command(version)?;
         if !args.dry_run {
             self.stage = "replace";
-            self.current = method::manage(&words, &self.program)?;
+            self.answer.current_version = method::manage(&words, &self.program)?;
             let prefix = self.program.ancestors().nth(2).unwrap_or(&self.program).to_owned();
             self.sync_skill(&prefix)?;
         }
-        let status = if args.dry_run { "planned" } else { self.done() };
-        Ok(self.answer(status, version.map(str::to_owned), method::line(&words)))
+        self.answer.target_version = version.map(str::to_owned);
+        self.conclude(args.dry_run.then_some("planned"), method::line(&words));
+        Ok(())
     }
 
     /// Finds a release, and installs it below `base`.
-    fn released(&mut self, args: &Args, base: Option<&Path>, context: &mut Context) -> Result<Updated> {
+    fn released(&mut self, args: &Args, base: Option<&Path>, context: &mut Context) -> Result<()> {
         let from = context.config.text("update_from", args.from.as_deref()).ok_or_else(|| {
             Error::config("no location of releases is configured")
                 .hint("add --from URL|DIR, or set update_from = \"…\" in config/cp.toml")
@@ -126,16 +133,17 @@ impl Update {
             None => source.latest()?,
         };
         let base = base.filter(|_| !args.check && !args.dry_run);
-        let is_meant = number(&target) > number(&self.before) || args.target_version.is_some();
-        if !is_meant && target != self.before && base.is_some() {
-            let message = format!("the newest release there is {target}, older than {}", self.before);
+        let before = self.answer.previous_version.clone();
+        let is_meant = number(&target) > number(&before) || args.target_version.is_some();
+        if !is_meant && target != before && base.is_some() {
+            let message = format!("the newest release there is {target}, older than {before}");
             let error = Error::new(Code::Conflict, message);
             return Err(error.hint(format!("add --target-version {target} to install it")));
         }
         let mut found = None;
-        if is_meant && target != self.before {
+        if is_meant && target != before {
             self.stage = "verify_signature";
-            found = Some(Release::signed(&source, &target, &key, &self.before)?);
+            found = Some(Release::signed(&source, &target, &key, &before)?);
         }
         let command = self.command(args);
         if !args.dry_run && args.target_version.is_none() {
@@ -149,26 +157,20 @@ impl Update {
                 context.warn(&format!("the newest release was not recorded: {error}"));
             }
         }
-        let status = match (&found, base) {
-            (Some(release), Some(base)) => {
-                self.install(&source, release, base, &target, context.out.progress())?;
-                self.done()
-            }
-            (None, base) => {
-                if let Some(base) = base {
-                    // An earlier update may have been killed after the replacement.
-                    self.activate(base, &base.join("current"), &target)?;
-                }
-                "current"
-            }
-            (Some(_), None) if args.check => "available",
-            (Some(_), None) => "planned",
-        };
+        match (&found, base) {
+            (Some(release), Some(base)) => self.install(&source, release, base, &target, context.out.progress())?,
+            // An earlier update may have been killed after the replacement.
+            (None, Some(base)) => self.activate(base, &base.join("current"), &target)?,
+            (_, None) => {}
+        }
         if args.check {
             context.out.notice_of_update(&context.home);
         }
-        let verified_by = found.map(|_| key.to_text());
-        Ok(Updated { verified_by, ..self.answer(status, Some(target), command) })
+        let planned = if args.check { "available" } else { "planned" };
+        self.conclude((found.is_some() && base.is_none()).then_some(planned), command);
+        self.answer.verified_by = found.map(|_| key.to_text());
+        self.answer.target_version = Some(target);
+        Ok(())
     }
 
     /// The command for this update.
@@ -221,7 +223,7 @@ impl Update {
     /// Activates a tree of a version. The active version is then read and not assumed, even if this failed.
     fn activate(&mut self, base: &Path, tree: &Path, version: &str) -> Result<()> {
         let installed = method::install(base, tree, version);
-        self.current = active(base)?;
+        self.answer.current_version = active(base)?;
         installed?;
         self.sync_skill(&base.join("current"))
     }
@@ -229,7 +231,7 @@ impl Update {
     /// Replaces the installed skills by the skill below `tree`.
     fn sync_skill(&mut self, tree: &Path) -> Result<()> {
         self.stage = "skill_sync";
-        self.skill = "not_installed";
+        self.answer.skill = "not_installed";
         let (source, home) = (tree.join("share/cp-tools/skill"), std::env::var_os("HOME").unwrap_or_default());
         let places = [".claude/skills/cp-tools", ".agents/skills/cp-tools"].map(|place| Path::new(&home).join(place));
         for place in places.iter().filter_map(|place| place.canonicalize().ok()) {
@@ -241,7 +243,7 @@ impl Update {
             }
             let compare = cmd("diff", ["-r".as_ref(), source.as_os_str(), place.as_os_str()]);
             if method::run("diff", &compare, |_| Code::Io).is_ok() {
-                self.skill = "current";
+                self.answer.skill = "current";
                 continue;
             }
             let stage = place.with_file_name(".cp-tools-new");
@@ -254,49 +256,40 @@ impl Update {
                 Ok(std::fs::remove_dir_all(&stage)?)
             });
             replaced.map_err(|e| {
-                let message = format!("the programs are at {}, the skill is not: {}", self.current, e.message());
+                let Updated { previous_version, current_version, .. } = &self.answer;
+                let message = format!("the programs are at {current_version}, the skill is not: {}", e.message());
                 let word = |path: &Path| quoted(&path.display().to_string());
                 let by_hand = format!("cp -RT {} {}", word(&source), word(&place));
-                let next = format!("{by_hand}; then cp-shell changelog --since {}", self.before);
+                let next = format!("{by_hand}; then cp-shell changelog --since {previous_version}");
                 Error::new(Code::Partial, message).with("skill_command", by_hand).hint(next)
             })?;
-            self.skill = "synced";
+            self.answer.skill = "synced";
         }
         Ok(())
     }
 
-    fn done(&self) -> &'static str {
-        if self.current == self.before { "current" } else { "updated" }
-    }
-
-    fn answer(&self, status: &'static str, target_version: Option<String>, command: String) -> Updated {
-        let changelog = || format!("cp-shell changelog --since {}", self.before);
-        Updated {
-            status,
-            previous_version: self.before.clone(),
-            current_version: self.current.clone(),
-            target_version,
-            install_method: self.method.name(),
-            verified_by: None,
-            skill: self.skill,
-            next: match status {
-                "available" | "planned" => Some(command),
-                _ => (number(&self.current) > number(&self.before)).then(changelog),
-            },
-        }
+    /// Sets the status and the next command: `command` for an update that is only planned.
+    fn conclude(&mut self, planned: Option<&'static str>, command: String) {
+        let Updated { previous_version: before, current_version: current, .. } = &self.answer;
+        let done = if current == before { "current" } else { "updated" };
+        let changelog = || format!("cp-shell changelog --since {before}");
+        let shown = (number(current) > number(before)).then(changelog);
+        self.answer.next = planned.map_or(shown, |_| Some(command));
+        self.answer.status = planned.unwrap_or(done);
     }
 
     /// Adds the progress of the update and a hint to an error.
     fn explained(&self, error: Error) -> Error {
+        let current = self.answer.current_version.as_str();
         let error = match error.code() {
-            Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {} is active", self.current))
+            Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {current} is active"))
                 .hint("run it again to start over"),
             Code::Integrity => {
                 broken(format!("{}; nothing was installed", error.message())).hint("do not retry; report the problem")
             }
             _ => error,
         };
-        error.with("stage", self.stage).with("current_version", self.current.as_str())
+        error.with("stage", self.stage).with("current_version", current)
     }
 }
 

@@ -71,14 +71,14 @@ pub(super) fn clear(state: &State<'_>) -> Outcome {
 
 /// `:state`
 pub(super) fn state(state: &State<'_>) -> Outcome {
-    let State { setup, context, agent, ledgers, session_status, hub, conversation, model, .. } = state;
+    let State { shell_history, context, agent, journal, hub, model, .. } = state;
     let loaded = hub.loaded();
     let state = json!({
-        "session_id": ledgers.journal.session(),
-        "directory": ledgers.journal.directory().display().to_string(),
+        "session_id": journal.session(),
+        "directory": journal.directory().display().to_string(),
         "home": context.home.root().display().to_string(),
-        "root": session_status.plane.root().display().to_string(),
-        "mode": mode_name(conversation.isolated),
+        "root": state.plane.root().display().to_string(),
+        "mode": mode_name(state.isolated),
         "agent": {
             "name": agent.described().name,
             "version": agent.described().version,
@@ -87,10 +87,10 @@ pub(super) fn state(state: &State<'_>) -> Outcome {
         "backend": context.config.text("backend", model.backend.as_deref()),
         "model": context.config.text("model", model.model.as_deref()),
         "tools": model.tools,
-        "offline": setup.request.options.offline,
-        "signals": session_status.signals(),
-        "context": {"used": session_status.used, "limit": session_status.window},
-        "shell_history": {"enabled": setup.shell_history.enabled, "lines": setup.shell_history.lines.len()},
+        "offline": state.offline,
+        "signals": state.signals(),
+        "context": {"used": state.used, "limit": state.window},
+        "shell_history": {"enabled": shell_history.enabled, "lines": shell_history.lines.len()},
         "hub": {
             "status": loaded.status,
             "pending": hub.is_pending(),
@@ -129,12 +129,11 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
 
 /// `:ctx [persistent|isolated]`
 pub(super) fn mode(state: &mut State<'_>, mode: &str) -> Result<Outcome> {
-    let State { conversation, ledgers, .. } = state;
     match mode {
         "" => {}
         "persistent" | "isolated" => {
-            conversation.isolated = mode == "isolated";
-            ledgers.transcript.note("session_mode", &json!({"mode": mode}))?;
+            state.isolated = mode == "isolated";
+            state.transcript.note("session_mode", &json!({"mode": mode}))?;
         }
         other => {
             return Err(
@@ -142,12 +141,12 @@ pub(super) fn mode(state: &mut State<'_>, mode: &str) -> Result<Outcome> {
             );
         }
     }
-    let meaning = if conversation.isolated {
+    let meaning = if state.isolated {
         "only the current turn is sent to the model; the session records everything"
     } else {
         "the conversation, the context and memories are sent to the model"
     };
-    let now = mode_name(conversation.isolated);
+    let now = mode_name(state.isolated);
     Ok(Outcome { text: format!("{now}: {meaning}\n"), result: json!({"mode": now}), ..Outcome::default() })
 }
 
@@ -162,11 +161,10 @@ pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
 
 /// `:signals`
 pub(super) fn signals(state: &State<'_>) -> Outcome {
-    let session_status = &state.session_status;
-    let signals = session_status.signals();
+    let signals = state.signals();
     let result = json!(signals);
     let (stance, icon) = signals.stance.shown();
-    let mut text = format!("{}\n", session_status.strip());
+    let mut text = format!("{}\n", state.strip());
     let rows = [
         ("stance", format!("{icon} {stance}")),
         ("altitude", signals.altitude.to_owned()),
@@ -188,7 +186,7 @@ pub(super) fn signals(state: &State<'_>) -> Outcome {
 
 /// `:trust`
 pub(super) fn trust(state: &State<'_>) -> Outcome {
-    let signals = state.session_status.signals();
+    let signals = state.signals();
     let (icon, trust) = (signals.trust_icon(), signals.trust);
     let text = format!("trust {icon} {trust:.2}: the share of calls of commands and tools that were not denied\n");
     Outcome { text, result: json!({"trust": trust}), ..Outcome::default() }
@@ -208,7 +206,7 @@ pub(super) fn choose(
             *member(&mut state.model) = before;
             return Err(e);
         }
-        state.ledgers.transcript.note("session_model", &json!({name: value}))?;
+        state.transcript.note("session_model", &json!({name: value}))?;
     }
     let now = state.context.config.text(name, member(&mut state.model).as_deref());
     let text = now.as_deref().map_or_else(|| "chosen by the environment".to_owned(), escaped);
@@ -224,17 +222,17 @@ pub(super) fn tools(state: &mut State<'_>, switch: &str) -> Result<Outcome> {
             state.model.with_tools = is_on;
             if !is_on {
                 state.model.tools.clear();
-                state.conversation.allows_tools = false;
+                state.allows_tools = false;
             }
             let agent = state.agent_id().to_owned();
             state.switch_agent(&agent)?;
-            state.ledgers.transcript.note("session_tools", &json!({"enabled": is_on}))?;
+            state.transcript.note("session_tools", &json!({"enabled": is_on}))?;
         }
         other => {
             return Err(Error::usage(format!("there is no `:tools {other}`")).hint("write :tools on, or :tools off"));
         }
     }
-    let State { model, conversation, context, .. } = state;
+    let State { model, allows_tools, context, .. } = state;
     if !model.uses_tools() {
         return Ok(Outcome::of_text("off: `:tools on` lets the model use the built-in tools, after confirmation\n"));
     }
@@ -244,7 +242,7 @@ pub(super) fn tools(state: &mut State<'_>, switch: &str) -> Result<Outcome> {
         let member = |name: &str| escaped(tool[name].as_str().unwrap_or_default());
         let _ = writeln!(text, "{}  {}", style().strong(&member("name")), member("description").replace('\n', " "));
     }
-    if conversation.allows_tools {
+    if *allows_tools {
         let _ = writeln!(text, "{}", style().faint("allowed for this session, except in turns with risk"));
     }
     Ok(Outcome { text, result: found, ..Outcome::default() })

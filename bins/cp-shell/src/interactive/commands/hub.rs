@@ -4,20 +4,21 @@
 use std::fmt::Write as _;
 
 use cp_common::{Error, Result};
+use cp_redact::Redactor;
 use serde_json::json;
 
 use crate::interactive::commands::unquoted;
 use crate::interactive::console::render::{Style, count, escaped, style};
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Entry, Loaded};
-use crate::interactive::state::{Outcome, Setup, State};
+use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Exchange};
 
 /// `:hub`, `:hub log TEXT`
 pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
-            state.hub.wait(&mut state.ledgers.transcript)?;
+            state.hub.wait(&mut state.transcript)?;
             let loaded = state.hub.loaded();
             let mut text = hub_text(loaded, state.hub.is_pending(), style());
             if let Some(brief) = &loaded.brief {
@@ -32,11 +33,11 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 }
 
 fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
-    let State { setup, console, ledgers, session_status, hub, .. } = state;
-    let (summary, _) = setup.redactor.redact_text(summary);
+    let State { redactor, console, journal, transcript, tracker, hub, .. } = state;
+    let (summary, _) = redactor.redact_text(summary);
     let is_terminal = console.is_terminal();
     if !is_terminal || !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
-        session_status.tracker.denied();
+        tracker.denied();
         let cancelled = "cancelled: nothing was posted";
         if is_terminal {
             return Ok(Outcome::of_text(format!("{cancelled}\n")));
@@ -47,16 +48,16 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
             Error::usage(message).hint("post it from a terminal; a line of a script is never used as an answer")
         );
     }
-    session_status.tracker.confirmed();
-    let note = hub.log(&summary, ledgers.journal.session())?;
-    ledgers.transcript.note("session_hub_log", &note)?;
+    tracker.confirmed();
+    let note = hub.log(&summary, journal.session())?;
+    transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })
 }
 
 /// `:inbox`, `:inbox read ID`
 pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
-    let (hub, transcript) = (&mut state.hub, &mut state.ledgers.transcript);
+    let (hub, transcript) = (&mut state.hub, &mut state.transcript);
     hub.wait(transcript)?;
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
@@ -82,22 +83,21 @@ pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 
 /// `:explain`
 pub(super) fn explain(state: &State<'_>) -> Outcome {
-    let State { setup, hub, conversation, .. } = state;
+    let State { redactor, shell_history, hub, turns, .. } = state;
     let style = style();
-    let mut text =
-        conversation.turns.last().map_or_else(|| "no turn yet\n".to_owned(), |turn| turn_text(turn, setup, style));
-    text.push_str(&history_text(&setup.shell_history, style));
+    let mut text = turns.last().map_or_else(|| "no turn yet\n".to_owned(), |turn| turn_text(turn, redactor, style));
+    text.push_str(&history_text(shell_history, style));
     text.push_str(&hub_text(hub.loaded(), hub.is_pending(), style));
     Outcome::of_text(text)
 }
 
-fn turn_text(turn: &Exchange, setup: &Setup<'_>, style: Style) -> String {
+fn turn_text(turn: &Exchange, redactor: &Redactor, style: Style) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         text.push_str(&style.line(&format!("{name:<11} {value}")));
     };
     line("turn", &turn.number.to_string());
-    line("said", &setup.redactor.redact_text(&turn.text).0);
+    line("said", &redactor.redact_text(&turn.text).0);
     line("agent", &turn.agent);
     line("risk", &format!("{}: {}", turn.risk.level.name(), turn.risk.reason));
     let (sent, outcome) = match turn.end {

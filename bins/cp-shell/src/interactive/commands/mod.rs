@@ -14,7 +14,7 @@ use cp_common::{Code, Error, Result};
 
 use crate::agent::Described;
 use crate::interactive::memory;
-use crate::interactive::state::{Outcome, SessionStatus, State};
+use crate::interactive::state::{Outcome, State};
 
 /// Runs a command with its argument.
 type Run = fn(&mut State<'_>, &str) -> Result<Outcome>;
@@ -83,11 +83,11 @@ commands! {
     "memory m mem recall" "[QUERY]" "show memories" "MEMORY", Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" "MEMORY", Query memory::view;
     "notes n nd" "" "show the notes" "MEMORY", Query memory::notes;
-    "n+ note" "TEXT" "save a note in the memory of the home" "MEMORY", Append |state, text| memory::add("note", text, state);
-    "nd+" "TEXT" "save a note for developers" "MEMORY", Append |state, text| memory::add("dev_note", text, state);
+    "n+ note" "TEXT" "save a note in the memory of the home" "MEMORY", Append |state, text| memory::keep("note", text, state);
+    "nd+" "TEXT" "save a note for developers" "MEMORY", Append |state, text| memory::keep("dev_note", text, state);
     "signals sig signal" "" "show the signals of the session" "SIGNALS", Query |state, _| Ok(core::signals(state));
     "trust t" "" "show the share of calls that were not denied" "TRUST", Query |state, _| Ok(core::trust(state));
-    "learn l" "LESSON" "save a lesson in the memory of the home" "TRUST", Append |state, text| memory::add("lesson", text, state);
+    "learn l" "LESSON" "save a lesson in the memory of the home" "TRUST", Append |state, text| memory::keep("lesson", text, state);
     "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" "PACKAGE_MGT", Query |state, argument| run::query(state, "pkg", argument);
     "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" "LEDGER", Query |state, argument| run::query(state, "ledger", argument);
     "gate gates" "[GATE]" "show the gates and their failures" "GOVERNANCE", Query |state, argument| run::query(state, "gate", argument);
@@ -169,7 +169,7 @@ pub(crate) fn unquoted(text: &str) -> &str {
 pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) -> Result<Outcome> {
     let agent = state.agent.described();
     if !command.is_for(agent) {
-        state.session_status.tracker.denied();
+        state.tracker.denied();
         let message = format!("Capability denied: {} on :{}", command.needs, command.name());
         let agent = &agent.name;
         return Err(Error::new(Code::Forbidden, message)
@@ -179,17 +179,15 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
         let message = format!(":{} takes no argument", command.name());
         return Err(Error::usage(message).hint("a line that begins with a blank is sent to the model"));
     }
+    if argument.is_empty() && !command.takes.is_empty() && !command.takes.starts_with('[') {
+        return Err(Error::usage(format!("write :{} {}", command.name(), command.takes)));
+    }
     (command.run)(state, argument)
 }
 
 /// Runs the operation with a name that is not in the table; otherwise an error with the nearest name.
-pub(crate) fn unknown(
-    session_status: &mut SessionStatus,
-    line: &str,
-    name: &str,
-    near: Option<&str>,
-) -> Result<Outcome> {
-    run::operation(session_status, line).unwrap_or_else(|| {
+pub(crate) fn unlisted(state: &mut State<'_>, line: &str, name: &str, near: Option<&str>) -> Result<Outcome> {
+    run::operation(state, line).unwrap_or_else(|| {
         let hint = match near {
             Some(near) => format!("did you mean `:{near}`? `:help` lists the commands"),
             None => "`:help` lists the commands; a line that begins with a blank is sent to the model".to_owned(),

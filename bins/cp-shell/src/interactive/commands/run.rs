@@ -13,7 +13,7 @@ use crate::ask;
 use crate::interactive::commands;
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{count, escaped, style, value};
-use crate::interactive::state::{Outcome, SessionStatus, State};
+use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Digest, UNDONE};
 use crate::interactive::turn;
 use crate::plane::operations::Host;
@@ -29,7 +29,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     if command.is_empty() {
         return Err(Error::usage("a command must follow `:!`").hint("for example :! git status"));
     }
-    let State { context, console, session_status, .. } = state;
+    let State { context, console, tracker, .. } = state;
     let words = flags_of_person(context).into_iter().chain(["--format", "raw", "-c", command].map(OsString::from));
     let exec = coprocess::cmd(coprocess::find("cp-exec")?, words).unchecked();
     // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
@@ -39,7 +39,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     // The signal was for the command, which has ended.
     signals::forget_interrupt();
     let is_refused = status == Some(REFUSED);
-    session_status.tracker.called(is_refused);
+    tracker.called(is_refused);
     let code = if is_refused { Code::Forbidden } else { Code::CommandFailed };
     let mut text = String::new();
     if status != Some(0) {
@@ -67,24 +67,17 @@ fn flags_of_person(context: &mut Context) -> Vec<OsString> {
 
 /// Runs a query command of the table, by its full name.
 pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result<Outcome> {
-    if let ("wo", Some(file)) = (name, argument.strip_prefix("apply ")) {
+    if let ("wo", Some(file)) = (name, argument.strip_prefix("apply")) {
         let home = state.context.home.root();
-        return apply(Path::new(file.trim()), home, &state.console, &mut state.session_status.tracker);
+        return apply(Path::new(file.trim()), home, &state.console, &mut state.tracker);
     }
-    let takes = commands::find(name).map_or("", |command| command.takes);
-    if (argument.is_empty() && !takes.is_empty() && !takes.starts_with('[')) || (name, argument) == ("wo", "apply") {
-        let takes = if name == "wo" { "apply FILE" } else { takes };
-        return Err(Error::usage(format!("write :{name} {takes}")).hint(format!("see `:help {name}`")));
-    }
-    operation(&mut state.session_status, &format!("{name} {argument}"))
-        .unwrap_or_else(|| Err(Error::usage(format!("`:{name}` takes {takes}")).hint(format!("see `:help {name}`"))))
+    commands::unlisted(state, &format!("{name} {argument}"), name, None)
 }
 
 /// Runs an operation; `None` if the line does not name one.
-pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Option<Result<Outcome>> {
+pub(super) fn operation(state: &mut State<'_>, line: &str) -> Option<Result<Outcome>> {
     let query = Request::of_command(line)?;
-    let SessionStatus { plane, tracker, .. } = session_status;
-    let answered = query.run(plane, tracker);
+    let answered = query.run(&state.plane, &mut state.tracker);
     Some(answered.map(|result| Outcome { text: value(&result, style()), result, ..Outcome::default() }))
 }
 
@@ -132,19 +125,19 @@ pub(super) fn undo(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     }
     let many = count(files.len(), "file");
     if !state.console.confirm(&format!("Put back {many}? [y/N] ")) {
-        state.session_status.tracker.denied();
+        state.tracker.denied();
         let error = Error::new(Code::ConfirmationRequired, "nothing was put back: it requires approval at a terminal");
         return Err(error.hint(format!("`cp-toolloop undo {run}` does it without a question")));
     }
-    state.session_status.tracker.confirmed();
+    state.tracker.confirmed();
     ask(state.context, "cp-toolloop", &["undo", &run])?;
-    state.ledgers.transcript.note(UNDONE, &json!({"run": run}))?;
+    state.transcript.note(UNDONE, &json!({"run": run}))?;
     Ok(Outcome { result, ..Outcome::of_text(format!("{many} put back; the conversation is as it was\n")) })
 }
 
 /// The named run, or the last one of this session whose files were not put back.
 fn run_of(state: &State<'_>, named: &str) -> Result<String> {
-    let last = Digest::of(state.ledgers.journal.directory())?.runs.pop().filter(|_| named.is_empty());
+    let last = Digest::of(state.journal.directory())?.runs.pop().filter(|_| named.is_empty());
     let named = Some(named.to_owned()).filter(|named| !named.is_empty());
     named.or(last).ok_or_else(|| {
         Error::not_found("no turn of this session used tools").hint("`:tools on` lets the model use them")

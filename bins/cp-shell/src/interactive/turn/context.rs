@@ -6,18 +6,17 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::Block;
-use cp_common::{Context, Error, Result};
+use cp_common::{Error, Result};
 use cp_redact::Redactor;
 
 use crate::agent::Piece;
-use crate::interactive::hub::Loaded;
 use crate::interactive::memory;
-use crate::interactive::state::Setup;
+use crate::interactive::state::State;
 use crate::interactive::transcript::Exchange;
 
 /// Adds the context of a turn to it. Returns the errors, which do not stop the turn.
-pub(super) fn gather(turn: &mut Exchange, setup: &Setup<'_>, hub: &Loaded, context: &Context) -> Vec<String> {
-    let Setup { redactor, shell_history, settings, .. } = setup;
+pub(super) fn gather(turn: &mut Exchange, state: &State<'_>) -> Vec<String> {
+    let State { redactor, shell_history, settings, hub, context, .. } = state;
     let mut parts = Vec::new();
     if let Ok(directory) = std::env::current_dir() {
         parts.push(("place", format!("working directory: {}", directory.display())));
@@ -27,7 +26,7 @@ pub(super) fn gather(turn: &mut Exchange, setup: &Setup<'_>, hub: &Loaded, conte
         parts.push(("shell_history", lines.join("\n")));
         turn.redactions += shell_history.redactions;
     }
-    parts.push(("hub", hub.answers()));
+    parts.push(("hub", hub.loaded().answers()));
     let mut errors = Vec::new();
     for kind in &settings.memory.kinds {
         let room = settings.memory.limit.saturating_sub(turn.recalled.len());

@@ -22,38 +22,37 @@ use crate::signals::CONTEXT_LIMIT;
 /// Takes a turn with the text of a person.
 pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     check_offline(state)?;
-    state.session_status.tracker.turns += 1;
+    state.tracker.turns += 1;
     state.poll_hub()?;
-    let State { setup, context, hub, conversation, .. } = state;
     let risk = risk::classify(text);
-    let earlier: Vec<bool> = conversation.turns.iter().map(|turn| risk::changes_much(&turn.text)).collect();
-    let hints = risk::hints(text, &earlier, &hub.loaded().text());
+    let earlier: Vec<bool> = state.turns.iter().map(|turn| risk::changes_much(&turn.text)).collect();
+    let hints = risk::hints(text, &earlier, &state.hub.loaded().text());
     let mut turn = Exchange {
-        number: state.session_status.tracker.turns,
+        number: state.tracker.turns,
         text: text.to_owned(),
         agent: state.agent.described().name.clone(),
-        isolated: conversation.isolated,
+        isolated: state.isolated,
         risk,
         hints,
         ..Exchange::default()
     };
-    let lines = context::attach(&mut turn, &setup.redactor)?;
+    let lines = context::attach(&mut turn, &state.redactor)?;
     // An isolated turn has no context.
-    let errors = if turn.isolated { Vec::new() } else { context::gather(&mut turn, setup, hub.loaded(), context) };
+    let errors = if turn.isolated { Vec::new() } else { context::gather(&mut turn, state) };
     state.show(&remarks(&turn, &lines, &errors, state.console.is_terminal(), style()))?;
     match confirm(state, turn.risk.level)? {
         Some(false) => return cancelled(state, turn),
         confirmed => turn.confirmed = confirmed.is_some(),
     }
     if turn.confirmed {
-        state.session_status.tracker.confirmed();
+        state.tracker.confirmed();
     }
     answer(state, turn)
 }
 
 /// Refuses to call a model over the network with --offline.
 pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
-    if !state.setup.request.options.offline {
+    if !state.offline {
         return Ok(());
     }
     let backend = state.context.config.text("backend", state.model.backend.as_deref());
@@ -95,7 +94,7 @@ fn remarks(turn: &Exchange, lines: &[String], errors: &[String], is_terminal: bo
 
 /// Cancels a turn: the person declined, or there is no terminal.
 fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    state.session_status.tracker.denied();
+    state.tracker.denied();
     record(state, turn)?;
     let style = style();
     let text = if state.console.is_terminal() {
@@ -111,16 +110,16 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    let State { context, console, agent, ledgers, session_status, .. } = state;
-    ledgers.transcript.question(turn.number, &turn.sent)?;
+    let State { context, console, agent, journal, transcript, tracker, .. } = state;
+    transcript.question(turn.number, &turn.sent)?;
     let asked = agent::Turn {
         text: &turn.sent,
-        session: ledgers.journal.session(),
+        session: journal.session(),
         isolated: turn.isolated,
         context: &turn.pieces,
         attached: &turn.others,
     };
-    let (flags, tracker) = (context.handed_on(), &mut session_status.tracker);
+    let flags = context.handed_on();
     let mut watch = Watch::new(console, &mut context.out, tracker, flags);
     let replied = agent.process(&asked, &mut watch);
     let seen = watch.end()?;
@@ -163,8 +162,8 @@ fn answered(state: &mut State<'_>, turn: Exchange, seen: Seen) -> Result<Outcome
     }
     let last = turn.messages.last();
     let tokens = last.map_or(0, |message| message.usage.tokens());
-    let window = last.and_then(|message| state.setup.settings.context.window(&message.model)).unwrap_or(CONTEXT_LIMIT);
-    (state.session_status.used, state.session_status.window) = (tokens, window);
+    let window = last.and_then(|message| state.settings.context.window(&message.model)).unwrap_or(CONTEXT_LIMIT);
+    (state.used, state.window) = (tokens, window);
     if tokens > window / 5 * 4 {
         let message = format!("the conversation takes {tokens} of the {window} tokens that the model can hold");
         let _ = writeln!(text, "{} {message}: `cp-session compact` summarises it", style().warning("context"));
@@ -189,7 +188,7 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
         signals::forget_interrupt();
         text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
     } else {
-        state.ledgers.transcript.error(&error.to_value())?;
+        state.transcript.error(&error.to_value())?;
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
         text.push_str(&style.error(error.message(), Some(hint)));
@@ -204,17 +203,17 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
 
 /// Records a turn that has ended, also for `:explain`.
 fn record(state: &mut State<'_>, mut turn: Exchange) -> Result<()> {
-    turn.redactions = state.ledgers.transcript.close(&turn)?;
-    state.conversation.turns.push(turn);
+    turn.redactions = state.transcript.close(&turn)?;
+    state.turns.push(turn);
     Ok(())
 }
 
 /// Asks to confirm a turn with risk, and the use of tools. `None` if nothing must be confirmed; false if the person
 /// declined.
 fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
-    let State { context, conversation, model, console, .. } = state;
+    let State { context, allows_tools, model, console, .. } = state;
     let is_risky = level > Level::Safe;
-    if !model.uses_tools() || conversation.allows_tools {
+    if !model.uses_tools() || *allows_tools {
         let question = format!("Send this {} turn? [y/N] ", level.name());
         return Ok(is_risky.then(|| console.confirm(&question)));
     }
@@ -233,7 +232,7 @@ fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
     };
     let (is_confirmed, is_always) =
         console.choose("y = yes, n = no, a = always in this session: ", "y, n or a", parse).unwrap_or_default();
-    conversation.allows_tools = is_always;
+    *allows_tools = is_always;
     Ok(Some(is_confirmed))
 }
 
