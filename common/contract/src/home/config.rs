@@ -109,9 +109,10 @@ impl Config {
         let mut wrong =
             table.iter().filter(|(key, value)| if is_table(key) { !value.is_table() } else { !value.is_str() });
         if let Some((key, _)) = wrong.next() {
-            let (kind, hint) = match is_table(key) {
-                true => ("table", format!("write [{key}] on a line of its own")),
-                false => ("string", format!("write {key} = \"…\"")),
+            let (kind, hint) = if is_table(key) {
+                ("table", format!("write [{key}] on a line of its own"))
+            } else {
+                ("string", format!("write {key} = \"…\""))
             };
             return Err(Error::config(format!("`{key}` must be a {kind}")).in_file(file).hint(hint).fatal());
         }

@@ -16,30 +16,20 @@ use serde::de::DeserializeOwned;
 use crate::home::files::owner_hint;
 use crate::wire::{Error, Result};
 
-/// A place of the default home, as the XDG Base Directory Specification divides them.
-struct Place {
-    /// The name in a home that holds everything; empty for data.
-    name: &'static str,
-    variable: &'static str,
-    /// The value of the variable if it is not set, below the user's home directory.
-    default: &'static str,
-}
+/// The names of the directories of configuration and state in a home that holds everything.
+const CONFIG: &str = "config";
+const STATE: &str = "state";
 
-const DATA: Place = Place { name: "", variable: "XDG_DATA_HOME", default: ".local/share" };
-const CONFIG: Place = Place { name: "config", variable: "XDG_CONFIG_HOME", default: ".config" };
-const STATE: Place = Place { name: "state", variable: "XDG_STATE_HOME", default: ".local/state" };
-
-impl Place {
-    /// Returns the directory. A relative value of the variable is ignored, as the specification requires.
-    fn directory(&self) -> Result<PathBuf> {
-        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = absolute(self.variable).or_else(|| Some(absolute("HOME")?.join(self.default)));
-        let Some(base) = base else {
-            return Err(Error::config("no home directory: HOME is not an absolute path")
-                .hint(format!("give --home DIR, or set CP_HOME or HOME; {} must be absolute, too", self.variable)));
-        };
-        Ok(base.join("cp"))
-    }
+/// Returns a directory of the default home, as the XDG Base Directory Specification divides them: below the value of the
+/// variable, or below `default` in the user's home directory. A relative value is ignored, as the specification requires.
+fn default_place(variable: &str, default: &str) -> Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute(variable).or_else(|| Some(absolute("HOME")?.join(default)));
+    let Some(base) = base else {
+        return Err(Error::config("no home directory: HOME is not an absolute path")
+            .hint(format!("give --home DIR, or set CP_HOME or HOME; {variable} must be absolute, too")));
+    };
+    Ok(base.join("cp"))
 }
 
 /// The directories of a home that are hidden from commands.
@@ -94,14 +84,16 @@ impl Home {
         let root = std::path::absolute(root).map_err(|e| Error::io(root.display(), e))?;
         let is_default =
             |data: &PathBuf| *data == root || data.file_name() == root.file_name() && resolved(data) == resolved(&root);
-        if DATA.directory().is_ok_and(|data| is_default(&data)) {
-            return Ok(Self { root, origin, ..Self::default_home()? });
+        match Self::default_home() {
+            Ok(home) if is_default(&home.root) => Ok(Self { root, origin, ..home }),
+            _ => Ok(Self { config: root.join(CONFIG), state: root.join(STATE), root, origin }),
         }
-        Ok(Self { config: root.join(CONFIG.name), state: root.join(STATE.name), root, origin })
     }
 
     fn default_home() -> Result<Self> {
-        Ok(Self { root: DATA.directory()?, config: CONFIG.directory()?, state: STATE.directory()?, origin: "default" })
+        let root = default_place("XDG_DATA_HOME", ".local/share")?;
+        let config = default_place("XDG_CONFIG_HOME", ".config")?;
+        Ok(Self { root, config, state: default_place("XDG_STATE_HOME", ".local/state")?, origin: "default" })
     }
 
     /// Returns the directory as an absolute path.
@@ -145,7 +137,7 @@ impl Home {
     pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
         let below = below.as_ref();
         for (place, directory) in [(CONFIG, &self.config), (STATE, &self.state)] {
-            if let Ok(rest) = below.strip_prefix(place.name) {
+            if let Ok(rest) = below.strip_prefix(place) {
                 // Joining nothing would add a slash.
                 return directory.components().chain(rest.components()).collect();
             }

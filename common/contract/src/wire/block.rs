@@ -126,11 +126,6 @@ impl Block {
         Self::data("image", media_type, data)
     }
 
-    /// Makes a document block from base64.
-    pub fn document(media_type: &str, data: &str) -> Self {
-        Self::data("document", media_type, data)
-    }
-
     fn data(kind: &str, media_type: &str, data: &str) -> Self {
         Self::of(&json!({ "type": kind, "source": { "type": "base64", "media_type": media_type, "data": data } }))
     }
@@ -206,8 +201,8 @@ impl Block {
             let message = format!("too large: {} bytes of {media_type}, the limit is {limit}", bytes.len());
             return Err(Error::validation(message).with("bytes", bytes.len()).with("limit", limit));
         }
-        let block = if media_type == "application/pdf" { Self::document } else { Self::image };
-        Ok(Some((block(media_type, &BASE64.encode(bytes)), media_type)))
+        let kind = if media_type == "application/pdf" { "document" } else { "image" };
+        Ok(Some((Self::data(kind, media_type, &BASE64.encode(bytes)), media_type)))
     }
 }
 

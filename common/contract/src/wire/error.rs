@@ -217,9 +217,7 @@ impl Error {
     /// Like [`Error::with`], but keeps an existing member.
     #[must_use]
     pub fn with_absent(mut self, name: &str, value: impl Into<Value>) -> Self {
-        if !self.0.details.contains_key(name) {
-            self.0.details.insert(name.to_owned(), value.into());
-        }
+        self.0.details.entry(name).or_insert_with(|| value.into());
         self
     }
 
