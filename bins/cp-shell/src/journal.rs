@@ -147,7 +147,7 @@ impl Journal {
         command: &str,
         succeeded: bool,
         evidence: &Evidence,
-        calls: Vec<Value>,
+        calls: &[Value],
     ) -> Result<()> {
         let (text, redactions) = self.exec.redactor().redact_text(command);
         // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain

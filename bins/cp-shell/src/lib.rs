@@ -27,8 +27,7 @@ use cp_common::program::{Check, Class, Input, Program, Status, VerbDoc};
 use cp_common::{Context, Error, Result};
 use serde_json::Value;
 
-use crate::agent::ModelOptions;
-use crate::interactive::state::{Options, Request};
+use crate::interactive::state::Request;
 
 /// Interactive shell, and JSON requests on standard input
 #[derive(Parser)]
@@ -37,15 +36,7 @@ pub struct Cli {
     #[arg(long, help_heading = "Session")]
     interactive: bool,
     #[command(flatten)]
-    options: Options,
-    #[command(flatten)]
-    model: ModelOptions,
-    /// Continue the last interactive session
-    #[arg(short = 'c', long = "continue", help_heading = "Session")]
-    continues: bool,
-    /// The agent that answers: an id in config/agents.json, or default
-    #[arg(long, value_name = "ID", help_heading = "Session")]
-    agent: Option<String>,
+    request: Request,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -106,31 +97,27 @@ pub static PROGRAM: Program = Program {
 };
 
 /// Runs a verb.
-#[expect(clippy::needless_pass_by_value, reason = "every program is handed its arguments")]
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    match &cli.verb {
-        None => session(&cli, context),
-        Some(Verb::Init(args)) => init::run(args, context),
-        Some(Verb::Config(args)) => config::run(args, context),
-        Some(Verb::Register(args)) => register::run(args, context),
-        Some(Verb::Update(args)) => update::run(args, context),
+    match cli.verb {
+        None => session(cli.interactive, cli.request, context),
+        Some(Verb::Init(args)) => init::run(&args, context),
+        Some(Verb::Config(args)) => config::run(&args, context),
+        Some(Verb::Register(args)) => register::run(&args, context),
+        Some(Verb::Update(args)) => update::run(&args, context),
     }
 }
 
-fn session(cli: &Cli, context: &mut Context) -> Result<()> {
-    let Cli { interactive, options, model, agent, continues, .. } = cli;
-    let agent = agent.as_deref();
-    if *interactive || std::io::stdin().is_terminal() {
-        let mut model = model.clone();
-        if options.offline {
+fn session(is_interactive: bool, mut request: Request, context: &mut Context) -> Result<()> {
+    if is_interactive || std::io::stdin().is_terminal() {
+        if request.offline {
             // An option wins over the backend that the name of a model selects.
-            model.backend = context.config.text("backend", model.backend.as_deref());
+            request.model.backend = context.config.text("backend", request.model.backend.as_deref());
         }
-        interactive::run(Request { agent, options: *options, continues: *continues, model: &model }, context)
-    } else if *continues {
+        interactive::run(&request, context)
+    } else if request.continues {
         Err(Error::usage("--continue requires a terminal or --interactive").hint("or name the session with --session"))
     } else {
-        pipe::run(agent, context)
+        pipe::run(request.agent.as_deref(), context)
     }
 }
 

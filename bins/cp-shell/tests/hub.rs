@@ -86,7 +86,7 @@ fn hub_note_is_posted_after_confirmation() {
     terminal.send(":quit\r");
     assert_eq!(terminal.end(), Some(0));
     let script = place.script(&["--backend", "stub", "-c"], "/hub log \"all done\"\ny\n");
-    assert!(script.stdout.contains("✗ cancelled: a note to the hub requires approval"), "{script:?}");
+    assert!(script.stdout.contains("✗ cancelled: nothing was posted"), "{script:?}");
     assert_eq!(asked(&hub).iter().filter(|request| request.starts_with("POST")).count(), 1);
 }
 

@@ -18,19 +18,14 @@ use serde_json::value::RawValue;
 use tempfile::NamedTempFile;
 
 use crate::agent::external::Coprocess;
-use crate::agent::{Agent, CAPABILITIES, Described, Event, ModelOptions, Observer, Piece, Turn, message, observe};
+use crate::agent::{Agent, CAPABILITIES, Described, ModelOptions, Observer, Piece, Turn, message};
 
 pub(super) struct Composed {
     described: Described,
     id: String,
     /// The flags that pass the context on: home, base and origin.
     flags: Vec<OsString>,
-    /// The flags that choose the model.
-    model: Vec<String>,
-    /// True if the model may use tools.
-    uses_tools: bool,
-    /// The flags for the tools.
-    tools: Vec<OsString>,
+    model: ModelOptions,
     /// The governed prompt that begins the system text, if required.
     prompt: Option<String>,
     /// The place of the registered prompts.
@@ -48,9 +43,7 @@ impl Composed {
             described: Described { name, version: cp_common::program::VERSION.to_owned(), capabilities },
             id: id.to_owned(),
             flags: context.handed_on(),
-            model: options.flags().map(str::to_owned).collect(),
-            uses_tools: options.uses_tools(),
-            tools: options.tool_flags().collect(),
+            model: options.clone(),
             prompt,
             prompts: Prompts::place(context)?,
             home: context.home.clone(),
@@ -69,7 +62,7 @@ impl Composed {
     /// The arguments of a program that streams records.
     fn streaming(&self, turn: &Turn<'_>) -> Vec<OsString> {
         let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(OsString::from));
-        flags.chain(self.model.iter().map(OsString::from)).collect()
+        flags.chain(self.model.flags().map(OsString::from)).collect()
     }
 
     /// Composes the prompt of a turn.
@@ -136,7 +129,7 @@ impl Composed {
     /// Runs the tool loop. A call that requires approval is approved or denied by the person.
     fn run(&self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let mut arguments = self.streaming(turn);
-        arguments.extend(self.tools.iter().cloned());
+        arguments.extend(self.model.tool_flags());
         let mut toolloop = Coprocess::start("cp-toolloop", &arguments)?;
         toolloop.send(Kind::Prompt.name(), prompt)?;
         toolloop.close();
@@ -203,11 +196,9 @@ fn follow(toolloop: &mut Coprocess, messages: &mut Vec<Message>, observer: &mut 
                 // Only our own program can name the run that `:undo` restores.
                 Some(Kind::Item) => {
                     let item: Value = record.read()?;
-                    if let Some(run) = item["run_id"].as_str() {
-                        observer.event(Event::Run(run))?;
-                    }
+                    item["run_id"].as_str().into_iter().for_each(|run| observer.begins(run));
                 }
-                _ => observe(record, observer)?,
+                _ => observer.record(record)?,
             }
             Ok(record.closed)
         })?;
@@ -224,7 +215,7 @@ impl Agent for Composed {
 
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let prompt = self.compose(turn)?;
-        if self.uses_tools { self.run(turn, &prompt, observer) } else { self.ask(turn, &prompt, observer) }
+        if self.model.uses_tools() { self.run(turn, &prompt, observer) } else { self.ask(turn, &prompt, observer) }
     }
 }
 

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 use cp_common::program::approval::Verdict;
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Message};
 use cp_common::{Context, Error, Result};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use self::composed::Composed;
@@ -83,21 +83,13 @@ pub(crate) struct Turn<'a> {
     pub(crate) attached: &'a [PathBuf],
 }
 
-/// An event while a turn is answered.
-#[derive(Debug)]
-pub(crate) enum Event<'a> {
-    /// A part of the answer.
-    Delta(&'a str),
-    ToolCall(&'a ToolCall),
-    ToolResult(&'a ToolResult),
-    /// The id of the run of the tool loop.
-    Run(&'a str),
-}
-
 /// Receives the events of a turn.
 pub(crate) trait Observer {
-    /// Receives an event. An error ends the turn.
-    fn event(&mut self, event: Event<'_>) -> Result<()>;
+    /// Receives a delta, a tool call or a tool result; other records are ignored. An error ends the turn.
+    fn record(&mut self, record: &Record<'_>) -> Result<()>;
+
+    /// Receives the id of the run of the tool loop.
+    fn begins(&mut self, run: &str);
 
     /// Releases the terminal, because another program asks there.
     fn release_terminal(&mut self) -> Result<()>;
@@ -107,7 +99,7 @@ pub(crate) trait Observer {
 }
 
 /// What an agent is, as a program answers to `describe`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Described {
     pub(crate) name: String,
     pub(crate) version: String,
@@ -181,24 +173,11 @@ fn message<T: DeserializeOwned>(
     loop {
         let message = program.receive(None, |record| match record.kind {
             Some(Kind::Message) => complete(record.read()?).map(Some),
-            _ => observe(record, observer).map(|()| None),
+            _ => observer.record(record).map(|()| None),
         })?;
         if let Some(message) = message {
             return Ok(vec![message]);
         }
-    }
-}
-
-/// Passes a delta, tool call or tool result to the observer. Other records are ignored.
-fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
-    match record.kind {
-        Some(Kind::Delta) => {
-            let Delta { text, .. } = record.read()?;
-            observer.event(Event::Delta(&text))
-        }
-        Some(Kind::ToolCall) => observer.event(Event::ToolCall(&record.read()?)),
-        Some(Kind::ToolResult) => observer.event(Event::ToolResult(&record.read()?)),
-        _ => Ok(()),
     }
 }
 

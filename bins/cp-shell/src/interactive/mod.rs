@@ -35,7 +35,7 @@ use crate::plane::Plane;
 use crate::signals::{CONTEXT_LIMIT, Tracker};
 
 /// Holds an interactive session with a person or a script. An error that ends it is shown as text in every format.
-pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
+pub(crate) fn run(request: &Request, context: &mut Context) -> Result<()> {
     // The session survives an interruption, and restores the terminal.
     let _effect = signals::effect();
     let held = hold(request, context).map_err(Error::without_secrets);
@@ -52,7 +52,7 @@ pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
 const PROMPT: &str = "cp> ";
 
 /// Holds a session.
-pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
+pub(crate) fn hold(request: &Request, context: &mut Context) -> Result<()> {
     signals::quit_ends();
     let mut repl = Repl::open(request, context)?;
     let mut held = repl.talk();
@@ -89,16 +89,16 @@ struct Repl<'a> {
 }
 
 impl<'a> Repl<'a> {
-    fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
+    fn open(request: &Request, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::of_context(context)?;
         if request.continues && context.session().is_none() {
             context.options.session = Some(memory::last_session(context)?);
         }
         let joined = journal::joined(true, context)?;
-        let id = agent_id(request.agent, joined.as_ref(), context);
+        let id = agent_id(request.agent.as_deref(), joined.as_ref(), context);
         let console = Console::open(commands::candidates)?;
-        let agent = agent::named(&id, &plane, request.model, context)?;
+        let agent = agent::named(&id, &plane, &request.model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
         show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
         if joined.is_some() {
@@ -111,8 +111,8 @@ impl<'a> Repl<'a> {
         let journal = Journal::open(joined.as_ref(), &id, context)?;
         memory::remember_session(journal.session(), context)?;
         let redactor = Redactor::from_environment();
-        let shell_history = history::collect(&settings.shell_history, request.options.with_history, &redactor);
-        let hub = Hub::start(&settings.hub, request.options.closed(), &std::env::current_dir()?);
+        let shell_history = history::collect(&settings.shell_history, request.with_history, &redactor);
+        let hub = Hub::start(&settings.hub, request.closed(), &std::env::current_dir()?);
         let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         transcript.note("session_history", &shell_history)?;
         if !hub.is_pending() {
@@ -123,7 +123,7 @@ impl<'a> Repl<'a> {
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
         let state = State {
-            offline: request.options.offline,
+            offline: request.offline,
             settings,
             redactor,
             shell_history,
@@ -253,7 +253,7 @@ impl<'a> Repl<'a> {
             ..Evidence::new(Form::Cmd, line, started, &outcome.result, reads)
         };
         let journal = &mut state.journal;
-        let staged = journal.stage(Form::Cmd, line, outcome.exit == 0, &evidence, outcome.calls);
+        let staged = journal.stage(Form::Cmd, line, outcome.exit == 0, &evidence, &outcome.calls);
         let recorded = staged.and_then(|()| journal.commit());
         state.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {

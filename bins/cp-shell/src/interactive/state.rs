@@ -18,16 +18,6 @@ use crate::journal::Journal;
 use crate::plane::{Plane, Read};
 use crate::signals::{Signals, Tracker};
 
-/// The request for an interactive session.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) agent: Option<&'a str>,
-    pub(crate) options: Options,
-    /// True if the last session is continued.
-    pub(crate) continues: bool,
-    pub(crate) model: &'a ModelOptions,
-}
-
 /// An open session.
 pub(crate) struct State<'a> {
     pub(crate) offline: bool,
@@ -104,9 +94,10 @@ fn report_hub(hub: &Hub, out: &mut Output) -> Result<()> {
     show(out, &style().faint(&line))
 }
 
-/// The options for network and history.
-#[derive(clap::Args, Clone, Copy, Debug)]
-pub(crate) struct Options {
+/// The request for an interactive session.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
+#[derive(clap::Args, Debug)]
+pub(crate) struct Request {
     /// Open no network connection
     #[arg(long, help_heading = "Network and history")]
     pub(crate) offline: bool,
@@ -116,11 +107,19 @@ pub(crate) struct Options {
     /// Send the history of the person's shell as context
     #[arg(long, help_heading = "Network and history")]
     pub(crate) with_history: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelOptions,
+    /// Continue the last interactive session
+    #[arg(short = 'c', long = "continue", help_heading = "Session")]
+    pub(crate) continues: bool,
+    /// The agent that answers: an id in config/agents.json, or default
+    #[arg(long, value_name = "ID", help_heading = "Session")]
+    pub(crate) agent: Option<String>,
 }
 
-impl Options {
+impl Request {
     /// Why the hub is not contacted, if it is not.
-    pub(crate) fn closed(self) -> Option<&'static str> {
+    pub(crate) fn closed(&self) -> Option<&'static str> {
         let offline = self.offline.then_some("not asked: --offline");
         if self.no_hub { Some(NO_HUB) } else { offline }
     }

@@ -8,7 +8,6 @@ use cp_common::wire::record::Record;
 use cp_common::{Code, Context, Error, Result, coprocess, json};
 use cp_ledger::format::claims::Form;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::journal::{Evidence, Journal};
@@ -77,7 +76,7 @@ impl Pipe {
         let output = outcome.as_ref().map_or_else(|failure| json!(failure), Value::clone);
         let command = String::from_utf8_lossy(&text);
         let evidence = Evidence::new(form, &command, started, &output, plane.take_reads());
-        journal.stage(form, &command, outcome.is_ok(), &evidence, std::mem::take(calls))?;
+        journal.stage(form, &command, outcome.is_ok(), &evidence, &std::mem::take(calls))?;
         Ok(match outcome {
             Ok(result) => Response { status: Status::Ok, result: Some(result), error: None, evidence },
             Err(failure) => Response { status: Status::Error, result: None, error: Some(failure), evidence },
@@ -113,22 +112,14 @@ fn execute(flags: Vec<OsString>, command: &str) -> Result<Value> {
         let nothing = || Error::new(Code::Io, "cp-exec did not answer");
         return Err(ended.err().unwrap_or_else(nothing));
     };
-    match answer_of(&answer) {
+    let record = Record::parse(&answer)?;
+    let answered = if record.ok { record.read() } else { Err(coprocess::failure("cp-exec", &record)) };
+    match answered {
         Err(error) if error.code() == Code::CommandFailed => Err(fault("HANDLER_ERROR", error.message())
             .with("error_code", error.code().row().name)
             .with("result", error.details())),
         other => other,
     }
-}
-
-/// Parses the result of a command.
-fn answer_of(line: &[u8]) -> Result<Value> {
-    let record = Record::parse(line)?;
-    if !record.ok {
-        return Err(record.failure().with_absent("part", "cp-exec"));
-    }
-    let data: &str = record.data.map_or("null", RawValue::get);
-    serde_json::from_str(data).map_err(|e| Error::new(Code::Io, format!("cp-exec did not answer with a record: {e}")))
 }
 
 /// An answer: a result or an error, and the evidence.

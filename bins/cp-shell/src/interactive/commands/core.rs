@@ -79,11 +79,7 @@ pub(super) fn state(state: &State<'_>) -> Outcome {
         "home": context.home.root().display().to_string(),
         "root": state.plane.root().display().to_string(),
         "mode": mode_name(state.isolated),
-        "agent": {
-            "name": agent.described().name,
-            "version": agent.described().version,
-            "capabilities": agent.described().capabilities,
-        },
+        "agent": agent.described(),
         "backend": context.config.text("backend", model.backend.as_deref()),
         "model": context.config.text("model", model.model.as_deref()),
         "tools": model.tools,
@@ -117,13 +113,8 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     if !known.iter().any(|id| id == "default") {
         known.push("default".to_owned());
     }
-    let agent = &state.agent;
-    let answer = json!({
-        "name": agent.described().name,
-        "version": agent.described().version,
-        "capabilities": agent.described().capabilities,
-        "others": known,
-    });
+    let mut answer = json!(state.agent.described());
+    answer["others"] = known.into();
     Ok(Outcome { text: value(&answer, style()), result: answer, ..Outcome::default() })
 }
 

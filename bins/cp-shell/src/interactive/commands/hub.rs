@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_redact::Redactor;
 use serde_json::json;
 
@@ -35,18 +35,10 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
     let State { redactor, console, journal, transcript, tracker, hub, .. } = state;
     let (summary, _) = redactor.redact_text(summary);
-    let is_terminal = console.is_terminal();
-    if !is_terminal || !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
+    if !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
         tracker.denied();
-        let cancelled = "cancelled: nothing was posted";
-        if is_terminal {
-            return Ok(Outcome::of_text(format!("{cancelled}\n")));
-        }
-        let message =
-            "cancelled: a note to the hub requires approval, and there is no terminal to ask at; nothing was posted";
-        return Err(
-            Error::usage(message).hint("post it from a terminal; a line of a script is never used as an answer")
-        );
+        return Err(Error::new(Code::ConfirmationRequired, "cancelled: nothing was posted")
+            .hint("it requires approval at a terminal; a line of a script is never used as an answer"));
     }
     tracker.confirmed();
     let note = hub.log(&summary, journal.session())?;

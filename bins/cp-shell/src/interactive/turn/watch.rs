@@ -7,10 +7,11 @@ use cp_common::Result;
 use cp_common::coprocess::ask_with;
 use cp_common::output::Output;
 use cp_common::program::approval::{Verdict, description, prompt};
-use cp_common::wire::{Approval, Scope, ToolResult};
+use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::{Approval, Delta, Scope, ToolCall, ToolResult};
 use serde_json::{Value, json};
 
-use crate::agent::{Event, Observer};
+use crate::agent::Observer;
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{Style, count, cut, escaped, show, style};
 use crate::signals::Tracker;
@@ -94,26 +95,27 @@ impl<'a> Watch<'a> {
 }
 
 impl Observer for Watch<'_> {
-    fn event(&mut self, event: Event<'_>) -> Result<()> {
-        let shown = match event {
-            Event::Delta(words) => {
-                self.seen.partial.push_str(words);
-                escaped(words)
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        let shown = match record.kind {
+            Some(Kind::Delta) => {
+                let Delta { text, .. } = record.read()?;
+                self.seen.partial.push_str(&text);
+                escaped(&text)
             }
-            // A resumed run reports its open calls again.
-            Event::ToolCall(call) if !self.open.insert(call.id.clone()) => String::new(),
-            Event::ToolCall(call) => {
-                self.seen.called.push(json!({"tool": call.name}));
-                self.line(&format!("→ {} {}", call.name, call.input.get()))
+            Some(Kind::ToolCall) => {
+                let ToolCall { id, name, input, .. } = record.read()?;
+                if !self.open.insert(id) {
+                    // A resumed run reports its open calls again.
+                    return Ok(());
+                }
+                self.seen.called.push(json!({"tool": name}));
+                self.line(&format!("→ {name} {}", input.get()))
             }
-            Event::Run(run) => {
-                self.seen.run.get_or_insert_with(|| run.to_owned());
-                return Ok(());
-            }
-            Event::ToolResult(result) => {
-                self.tracker.called(is_denied(result));
+            Some(Kind::ToolResult) => {
+                let result: ToolResult = record.read()?;
+                self.tracker.called(is_denied(&result));
                 self.open.remove(&result.id);
-                let changed = self.changed(result);
+                let changed = self.changed(&result);
                 if changed.is_empty() {
                     let first = result.content.lines().next().unwrap_or_default();
                     let mark = if result.is_error { "✗" } else { "←" };
@@ -122,8 +124,13 @@ impl Observer for Watch<'_> {
                     self.ended() + &changed
                 }
             }
+            _ => return Ok(()),
         };
         show(self.out, &shown)
+    }
+
+    fn begins(&mut self, run: &str) {
+        self.seen.run.get_or_insert_with(|| run.to_owned());
     }
 
     fn release_terminal(&mut self) -> Result<()> {
