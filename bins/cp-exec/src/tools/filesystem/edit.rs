@@ -12,7 +12,7 @@ use cp_ledger::format::approval::Said;
 use serde_json::json;
 
 use super::patch::{Action, parse};
-use super::place::{Edited, PLACES, patched, replaced};
+use super::place::{patched, replaced};
 use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;
@@ -25,17 +25,9 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let expected = edit.expected_sha256.as_deref();
     let mut drafts = Drafts { policy: &engine.policy, expected, files: Vec::new() };
     drafts.apply(edit)?;
-    let (pending, lines) = drafts.finish()?;
+    let pending = drafts.finish()?;
     let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
-    let count = |lines: &Vec<usize>| lines.len().max(1);
-    for (file, lines) in files.iter_mut().zip(&lines) {
-        file["changes"] = count(lines).into();
-        file["lines"] = lines.iter().take(PLACES).copied().collect();
-    }
-    let value = match &mut files[..] {
-        [only] => only.take(),
-        _ => json!({ "changes": lines.iter().map(count).sum::<usize>(), "files": files }),
-    };
+    let value = if let [only] = &mut files[..] { only.take() } else { json!({ "files": files }) };
     Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
 }
 
@@ -44,13 +36,7 @@ struct Drafts<'a> {
     policy: &'a Policy,
     /// The hash of the file that the caller expects.
     expected: Option<&'a str>,
-    files: Vec<Draft>,
-}
-
-/// A file of an edit, with the line of each change.
-struct Draft {
-    pending: Pending,
-    lines: Vec<usize>,
+    files: Vec<Pending>,
 }
 
 impl Drafts<'_> {
@@ -89,17 +75,17 @@ impl Drafts<'_> {
             };
             match action {
                 Action::Create { content } => self.create(&asked, content)?,
-                Action::Remove => self.existing(&asked)?.pending.after = None,
+                Action::Remove => self.existing(&asked)?.after = None,
                 Action::Update { hunks, moved_to } => {
                     if !hunks.is_empty() {
                         self.edit(&asked, |file| patched(file, hunks))?;
                     }
                     let Some(to) = moved_to else { continue };
                     let draft = self.existing(&asked)?;
-                    let own = draft.pending.before.as_ref().map(|file| file.permissions & 0o777);
-                    let moved = draft.pending.after.take();
+                    let own = draft.before.as_ref().map(|file| file.permissions & 0o777);
+                    let moved = draft.after.take();
                     let moved = moved.map(|after| After { permissions: after.permissions.or(own), ..after });
-                    self.absent(&below(to))?.pending.after = moved;
+                    self.absent(&below(to))?.after = moved;
                 }
             }
         }
@@ -107,38 +93,35 @@ impl Drafts<'_> {
     }
 
     fn create(&mut self, path: &str, content: &str) -> Result<()> {
-        let draft = self.absent(path)?;
-        draft.pending.after = Some(After::new(content.as_bytes().to_vec(), None));
-        draft.lines.push(1);
+        self.absent(path)?.after = Some(After::new(content.as_bytes().to_vec(), None));
         Ok(())
     }
 
-    fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<()> {
-        let Draft { pending: Pending { path, after, .. }, lines } = self.existing(path)?;
+    fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<()> {
+        let Pending { path, after, .. } = self.existing(path)?;
         let Some(now) = after else { return Err(file_not_found(path)) };
         let edited =
             edit(&now.bytes).map_err(|error| error.in_file(&*path).with("path", path.display().to_string()))?;
-        *now = After::new(edited.bytes, now.permissions);
-        lines.extend(edited.lines);
+        *now = After::new(edited, now.permissions);
         Ok(())
     }
 
     /// The draft of a file that must exist.
-    fn existing(&mut self, path: &str) -> Result<&mut Draft> {
+    fn existing(&mut self, path: &str) -> Result<&mut Pending> {
         let draft = self.draft(path)?;
-        if draft.pending.after.is_some() { Ok(draft) } else { Err(file_not_found(&draft.pending.path)) }
+        if draft.after.is_some() { Ok(draft) } else { Err(file_not_found(&draft.path)) }
     }
 
     /// The draft of a file that must not exist, or be empty.
-    fn absent(&mut self, path: &str) -> Result<&mut Draft> {
+    fn absent(&mut self, path: &str) -> Result<&mut Pending> {
         let draft = self.draft(path)?;
-        let is_absent = draft.pending.after.as_ref().is_none_or(|after| after.bytes.is_empty());
-        if is_absent { Ok(draft) } else { Err(exists(&draft.pending.path)) }
+        let is_absent = draft.after.as_ref().is_none_or(|after| after.bytes.is_empty());
+        if is_absent { Ok(draft) } else { Err(exists(&draft.path)) }
     }
 
-    fn draft(&mut self, path: &str) -> Result<&mut Draft> {
+    fn draft(&mut self, path: &str) -> Result<&mut Pending> {
         let path = writable_path(self.policy, path)?;
-        if let Some(at) = self.files.iter().position(|draft| draft.pending.path == path) {
+        if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
@@ -148,21 +131,21 @@ impl Drafts<'_> {
             unchanged(self.policy, &path, before, self.expected)?;
         }
         let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
-        self.files.push(Draft { pending: Pending { path, before, after }, lines: Vec::new() });
+        self.files.push(Pending { path, before, after });
         let last = self.files.len() - 1;
         Ok(&mut self.files[last])
     }
 
-    /// The changes to make, and the lines of each. Removals come last.
-    fn finish(mut self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
-        self.files.retain(|draft| draft.pending.is_change());
+    /// The changes to make. Removals come last.
+    fn finish(mut self) -> Result<Vec<Pending>> {
+        self.files.retain(Pending::is_change);
         if self.files.is_empty() {
             return Err(Error::validation("the edit changes nothing")
                 .with("rule", "patch")
                 .hint("the file may have the new text already: read it"));
         }
-        self.files.sort_by_key(|draft| draft.pending.after.is_none());
-        Ok(self.files.into_iter().map(|Draft { pending, lines }| (pending, lines)).unzip())
+        self.files.sort_by_key(|draft| draft.after.is_none());
+        Ok(self.files)
     }
 }
 

@@ -9,8 +9,8 @@ use cp_common::{Error, Result};
 use memchr::memmem;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-/// The most occurrences that an answer lists.
-pub(super) const PLACES: usize = 10;
+/// The most occurrences that an error lists.
+const PLACES: usize = 10;
 /// Time after which the comparison of old and new text is less detailed.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The hint about text that does not occur.
@@ -27,14 +27,6 @@ pub(super) struct Hunk {
     pub at_end: bool,
 }
 
-/// The result of an edit.
-#[derive(Debug)]
-pub(super) struct Edited {
-    pub bytes: Vec<u8>,
-    /// The line of each change in the old file, from 1.
-    pub lines: Vec<usize>,
-}
-
 /// A part of a file and its replacement.
 struct Splice {
     from: usize,
@@ -43,18 +35,14 @@ struct Splice {
 }
 
 /// The file with the replacements, which are in order.
-fn spliced(file: &[u8], splices: &[Splice]) -> Edited {
-    let mut edited = Edited { bytes: Vec::with_capacity(file.len()), lines: Vec::new() };
-    let (mut end, mut line) = (0, 1);
+fn spliced(file: &[u8], splices: &[Splice]) -> Vec<u8> {
+    let (mut edited, mut end) = (Vec::with_capacity(file.len()), 0);
     for Splice { from, to, text } in splices {
-        line += newlines(&file[end..*from]);
-        edited.lines.push(line);
-        line += newlines(&file[*from..*to]);
-        edited.bytes.extend_from_slice(&file[end..*from]);
-        edited.bytes.extend_from_slice(text);
+        edited.extend_from_slice(&file[end..*from]);
+        edited.extend_from_slice(text);
         end = *to;
     }
-    edited.bytes.extend_from_slice(&file[end..]);
+    edited.extend_from_slice(&file[end..]);
     edited
 }
 
@@ -145,21 +133,21 @@ fn without_end<'a>(mut line: &'a [u8], ignored: &[u8]) -> &'a [u8] {
 }
 
 /// The result of an edit of a file whose last line ends with a newline. If it lacks one, it lacks it afterwards too.
-fn whole_lines(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Vec<Splice>>) -> Result<Edited> {
+fn whole_lines(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Vec<Splice>>) -> Result<Vec<u8>> {
     if file.is_empty() || file.ends_with(b"\n") {
         return Ok(spliced(file, &edit(file)?));
     }
     let padding = with_ending("\n", is_crlf(file)).into_bytes();
     let padded = [file, &padding].concat();
     let mut edited = spliced(&padded, &edit(&padded)?);
-    if edited.bytes.ends_with(&padding) {
-        edited.bytes.truncate(edited.bytes.len() - padding.len());
+    if edited.ends_with(&padding) {
+        edited.truncate(edited.len() - padding.len());
     }
     Ok(edited)
 }
 
 /// Replaces one occurrence of a text, or all. If the edit is ambiguous, the error describes how to make it unique.
-pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<Edited> {
+pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<Vec<u8>> {
     let fault = |message: &str| Error::validation(message).with("rule", "old");
     if old == new {
         return Err(fault("old and new are the same: nothing would change"));
@@ -216,7 +204,7 @@ fn ambiguous(rule: &str, what: &str, file: &[u8], places: impl Iterator<Item = u
 }
 
 /// The file with the hunks of a patch applied, each where its lines are.
-pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
+pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>> {
     whole_lines(file, |file| {
         let lines = Lines::of(file);
         let splice = |(number, hunk): (usize, &Hunk)| {
@@ -293,7 +281,7 @@ mod tests {
             }).collect();
             let varied = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
             if let Ok(edited) = patched(varied(&before).as_bytes(), &hunks) {
-                let made = String::from_utf8(edited.bytes).unwrap();
+                let made = String::from_utf8(edited).unwrap();
                 let intended = varied(&after);
                 prop_assert_eq!(made.trim_end(), intended.trim_end(), "{:?}", &hunks);
             }
@@ -307,7 +295,7 @@ mod tests {
             let file = varied(&format!("{head}{old}{tail}"));
             prop_assume!(!crlf || file.contains("\r\n"));
             let edited = replaced(file.as_bytes(), &old, &new, false).unwrap();
-            prop_assert_eq!(String::from_utf8(edited.bytes).unwrap(), varied(&format!("{head}{new}{tail}")));
+            prop_assert_eq!(String::from_utf8(edited).unwrap(), varied(&format!("{head}{new}{tail}")));
         }
     }
 }
