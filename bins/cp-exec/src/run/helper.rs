@@ -14,8 +14,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::result::Outcome;
 use super::streams::Output;
-pub(crate) use super::supervise::Run;
+use super::streams::Watch;
 use super::supervise::Supervised;
+use super::{Prepared, Steps};
+use crate::git_dir;
 use crate::sandbox;
 use crate::sandbox::plan::{Limits, Network, Plan};
 
@@ -60,17 +62,25 @@ impl Helper {
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|events| events == 0)
     }
 
-    /// Runs a planned command until all of its processes have ended.
-    pub(crate) fn run(&self, plan: &Plan, mut run: Run<'_, '_>) -> Result<Outcome> {
+    /// Runs a command until all of its processes have ended. `stdin`: its standard input; `None` is `/dev/null`.
+    /// `repositories` reports a setting of a repository that is replaced during the run.
+    pub(crate) fn run(
+        &self,
+        prepared: &Prepared,
+        stdin: Option<OwnedFd>,
+        watch: Option<Watch<'_>>,
+        repositories: Option<&mut git_dir::Watch>,
+        steps: Steps,
+    ) -> Result<Outcome> {
         let started = Instant::now();
+        let plan = &prepared.ruling.plan;
         let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
         let grouped = group.as_ref().map(|group| Plan { cgroup: Some(group.0.clone()), ..plan.clone() });
-        let plan = grouped.as_ref().unwrap_or(plan);
-        let (output, writers) = Output::new(run.watch.take())?;
-        let socket = self.begin(plan, run.stdin.take(), &writers)?;
+        let (output, writers) = Output::new(watch)?;
+        let socket = self.begin(grouped.as_ref().unwrap_or(plan), stdin, &writers)?;
         drop(writers);
-        let mut supervised = Supervised::new(plan, socket, output, started, run);
-        supervised.follow();
+        let mut supervised = Supervised::new(prepared, socket, output, started, steps);
+        supervised.follow(repositories);
         drop(group);
         supervised.finish()
     }

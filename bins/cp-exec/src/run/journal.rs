@@ -108,7 +108,7 @@ impl Journal {
     }
 
     /// Records the result of a command.
-    pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
+    pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: u64, outcome: &Outcome) -> Result<Receipt> {
         let Outcome { status, steps, stdout, stderr, .. } = outcome;
         let result = claims::ExecResult {
             return_code: status.code,
@@ -118,7 +118,7 @@ impl Journal {
         };
         // The output is kept if the caller of a tool call has exited and gets no answer.
         let is_kept = ruling.call.is_some() && has_lost_reader();
-        let about = json!({ "intent": intent.seq, "call": ruling.call });
+        let about = json!({ "intent": intent, "call": ruling.call });
         let pinned = &ruling.decision.pinned;
         let state = |path: &PathBuf| state_of(path, (path == &pinned.path).then(|| pinned.sha256.clone()));
         let declared = |operation| ruling.plan.view.of(operation).map(state).collect::<Vec<_>>();
@@ -177,8 +177,8 @@ impl Journal {
     }
 
     /// Records that an intended command did not start, or was lost.
-    pub(crate) fn abandon(&mut self, intent: &Receipt, error: &Error) -> Result<Receipt> {
-        let data = json!({ "intent": intent.seq, "return_code": null, "code": error.code().row().name });
+    pub(crate) fn abandon(&mut self, intent: u64, error: &Error) -> Result<Receipt> {
+        let data = json!({ "intent": intent, "return_code": null, "code": error.code().row().name });
         self.append(self.entry("exec.result").message(error.message()).data(&data))
     }
 

@@ -21,11 +21,10 @@ use std::time::Duration;
 
 use cp_common::home::Home;
 use cp_common::program::approval::Spent;
-use cp_common::wire::Receipt;
 use cp_common::{Context, Result, signals};
 use cp_ledger::format::approval::Said;
 
-use self::helper::{Helper, Run};
+use self::helper::Helper;
 pub(crate) use self::journal::{Journal, newest, quoted};
 use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};
@@ -47,7 +46,8 @@ pub(crate) type RunResult = Result<Outcome>;
 /// A command with a decision and an intent on the ledger.
 pub(crate) struct Prepared {
     pub(crate) ruling: Ruling,
-    intent: Receipt,
+    /// The number of the entry of the intent; 0 without one.
+    intent: u64,
     pub(crate) stdin: Option<OwnedFd>,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub(crate) patience: Duration,
@@ -59,25 +59,27 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// A command without an intent on a ledger.
+    pub(crate) fn unrecorded(ruling: Ruling) -> Self {
+        let _effect = signals::effect();
+        Self { ruling, intent: 0, stdin: None, patience: Duration::ZERO, quiet: &[], open: None, _effect }
+    }
+
     /// Records the intent. The entry is synced on return.
-    pub(crate) fn new(
-        engine: &mut Engine,
-        tool: &'static str,
-        mut ruling: Ruling,
-        stdin: Option<OwnedFd>,
-    ) -> Result<Self> {
+    pub(crate) fn new(engine: &mut Engine, tool: &'static str, ruling: Ruling, stdin: Option<OwnedFd>) -> Result<Self> {
         if let Some(directory) = engine.policy.session_tmp() {
             let (bytes, entries) = (engine.policy.exec().scratch, engine.policy.loaded.settings.paths.walk);
             session_tmp::prepare(&directory, bytes, entries)?;
         }
         engine.helper()?;
-        let effect = signals::effect();
+        let mut prepared = Self { stdin, ..Self::unrecorded(ruling) };
+        let ruling = &mut prepared.ruling;
         if let Some(Spent { approval, grant, .. }) = &ruling.approved {
             engine.journal.approval(Said::Spent(grant), approval)?;
         }
-        let intent = engine.journal.intend(tool, &ruling)?;
+        prepared.intent = engine.journal.intend(tool, ruling)?.seq;
         ruling.plan.view.files = std::mem::take(&mut ruling.git.read().files);
-        Ok(Self { ruling, intent, stdin, patience: Duration::ZERO, quiet: &[], open: None, _effect: effect })
+        Ok(prepared)
     }
 
     /// Runs the command until all of its processes have ended.
@@ -88,8 +90,9 @@ impl Prepared {
         let is_agent = self.ruling.decision.caller == Caller::Program;
         let mut session = Session::begin(&mut self.ruling.watched.repositories, is_agent, &store);
         let place = (&policy.cp_home, policy.ledger.as_path());
-        self.open = Some(OpenRun::begin(place, self.intent.seq, session_of_helper, &self.ruling.watched)?);
-        let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent.seq);
+        self.open = Some(OpenRun::begin(place, self.intent, session_of_helper, &self.ruling.watched)?);
+        let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent);
+        let stdin = self.stdin.take();
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = policy.loaded.settings.paths.walk;
@@ -98,16 +101,7 @@ impl Prepared {
         let recorded: Vec<PathBuf> =
             view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
-        let run = Run {
-            stdin: self.stdin.take(),
-            watch,
-            repositories: session.watch.as_mut(),
-            patience: self.patience,
-            quiet: self.quiet,
-            open: self.open.as_ref(),
-            ..Run::new(self.ruling.decision.timeout, steps)
-        };
-        let mut ran = engine.helper()?.run(&self.ruling.plan, run);
+        let mut ran = engine.helper()?.run(self, stdin, watch, session.watch.as_mut(), steps);
         self.guard(&engine.policy.cp_home, session, &mut ran);
         if let (Ok(outcome), Some(before)) = (&mut ran, before) {
             let changes = before.compare();
@@ -155,11 +149,11 @@ impl Prepared {
                     return Err(error.fatal());
                 }
                 outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
-                let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
+                let receipt = engine.journal.conclude(&self.ruling, self.intent, &outcome)?;
                 outcome.finish(&self.ruling.decision, receipt)
             }
             Err(error) => {
-                engine.journal.abandon(&self.intent, &error)?;
+                engine.journal.abandon(self.intent, &error)?;
                 Err(error)
             }
         }

@@ -12,16 +12,16 @@ use cp_common::{Code, Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
+use super::Prepared;
 use super::clients::Clients;
 use super::connections::RunConnections;
 use super::result::{EarlyEnd, Outcome, guess_cause};
 use super::steps::Steps;
-use super::streams::{Output, Watch};
+use super::streams::Output;
 use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::exec_result::Connections;
 use crate::git_dir;
-use crate::guard::settle::OpenRun;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener};
@@ -43,40 +43,13 @@ const COVERING: Duration = Duration::from_secs(2);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
-/// The parameters of one run, in addition to its plan.
-pub(crate) struct Run<'a, 'r> {
-    /// The standard input of the command; `None` is `/dev/null`.
-    pub stdin: Option<OwnedFd>,
-    pub timeout: Duration,
-    /// The output size at which the command is killed; `None` means no limit.
-    pub watch: Option<Watch<'a>>,
-    /// Reports a setting of a repository that is replaced during the run.
-    pub repositories: Option<&'r mut git_dir::Watch>,
-    /// Decides about the programs that the command starts.
-    pub steps: Steps,
-    /// The time that the command gets to end by itself after this program received a signal to stop.
-    pub patience: Duration,
-    /// The names whose refusal needs no message.
-    pub quiet: &'static [String],
-    /// The marker of the run.
-    pub open: Option<&'r OpenRun>,
-}
-
-impl Run<'_, '_> {
-    /// A run without input, whose output is captured only.
-    pub(crate) fn new(timeout: Duration, steps: Steps) -> Self {
-        let (stdin, watch, repositories, open) = (None, None, None, None);
-        Self { stdin, timeout, watch, repositories, steps, patience: Duration::ZERO, quiet: &[], open }
-    }
-}
-
 /// A run in progress.
 pub(super) struct Supervised<'a, 'r> {
-    plan: &'r Plan,
+    prepared: &'r Prepared,
     socket: OwnedFd,
     output: Output<'a>,
     started: Instant,
-    run: Run<'a, 'r>,
+    steps: Steps,
     deadlines: Deadlines,
     seen: Seen,
 }
@@ -125,29 +98,35 @@ impl Deadlines {
 
 impl<'a, 'r> Supervised<'a, 'r> {
     /// Begins to supervise a run.
-    pub(super) fn new(plan: &'r Plan, socket: OwnedFd, output: Output<'a>, started: Instant, run: Run<'a, 'r>) -> Self {
+    pub(super) fn new(
+        prepared: &'r Prepared,
+        socket: OwnedFd,
+        output: Output<'a>,
+        started: Instant,
+        steps: Steps,
+    ) -> Self {
+        let timeout = prepared.ruling.decision.timeout;
         let deadlines = Deadlines {
-            terminate: Some(started + run.timeout.saturating_sub(GRACE.min(run.timeout / 10))),
-            kill: Some(started + run.timeout),
+            terminate: Some(started + timeout.saturating_sub(GRACE.min(timeout / 10))),
+            kill: Some(started + timeout),
             abandon: None,
         };
-        Self { plan, socket, output, started, run, deadlines, seen: Seen::default() }
+        Self { prepared, socket, output, started, steps, deadlines, seen: Seen::default() }
     }
 
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(&mut self) {
-        let mut repositories = self.run.repositories.take();
+    pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
         let mut looked = Instant::now();
         while !self.seen.closed {
             self.wait(repositories.as_deref());
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
-                self.output.say_all(connections.record(&mut self.run.steps.recorder));
+                self.output.say_all(connections.record(&mut self.steps.recorder));
             }
             let now = Instant::now();
             // The time that an answer takes does not count.
-            if self.run.steps.is_waiting() {
+            if self.steps.is_waiting() {
                 for at in [&mut self.deadlines.kill, &mut self.deadlines.terminate].into_iter().flatten() {
                     *at += now - looked;
                 }
@@ -158,14 +137,14 @@ impl<'a, 'r> Supervised<'a, 'r> {
                 relay.pass(&mut self.output);
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
-            let evaded = self.run.steps.is_evaded.then_some(EarlyEnd::Evaded);
+            let evaded = self.steps.is_evaded.then_some(EarlyEnd::Evaded);
             if let Some(ended) = wrong.or(evaded) {
                 self.end(ended);
             }
             self.enforce(Instant::now());
         }
         if let Some(connections) = self.seen.connections.take() {
-            let (report, messages) = connections.finish(&mut self.run.steps.recorder);
+            let (report, messages) = connections.finish(&mut self.steps.recorder);
             self.seen.connected = report;
             self.output.say_all(messages);
         }
@@ -177,7 +156,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         self.output.say_all(self.outlived());
         let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
         if has_failed && self.seen.ended.is_none() && self.seen.relay.is_none() {
-            let Plan { cwd, view, network, .. } = self.plan;
+            let Plan { cwd, view, network, .. } = &self.prepared.ruling.plan;
             let guess = guess_cause(&self.output.errors(), &cwd.path, view, network.destinations());
             self.output.say_all(guess);
         }
@@ -190,7 +169,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
         let advice =
-            if self.run.steps.is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
+            if self.steps.is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
         Some(format!("{count} {were} ended{advice}"))
     }
 
@@ -228,7 +207,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
     fn decide_steps(&mut self) {
         let Some(listener) = &self.seen.listener else { return };
-        let steps = &mut self.run.steps;
+        let steps = &mut self.steps;
         let advance = steps.serve(listener);
         self.output.say_all(steps.messages.drain(..));
         if let Some(clients) = &mut self.seen.clients {
@@ -249,10 +228,10 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Ends a command whose time is over, and processes that outlive the command.
     fn enforce(&mut self, now: Instant) {
         if signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up) {
-            if self.run.patience.is_zero() {
+            if self.prepared.patience.is_zero() {
                 self.end(EarlyEnd::Interrupted);
             } else if self.seen.ended.is_none() {
-                self.deadlines.kill_by(now + self.run.patience);
+                self.deadlines.kill_by(now + self.prepared.patience);
                 self.terminate(EarlyEnd::Interrupted);
             }
         }
@@ -322,7 +301,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         match report {
             Report::Init(pid) => {
                 seen.init = Some(given()?);
-                if let Some(open) = self.run.open {
+                if let Some(open) = &self.prepared.open {
                     open.add_session(pid);
                 }
             }
@@ -340,8 +319,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
                 self.order(&Order::Continue);
             }
             Report::Namespace => {
-                let (listed, shown) = (self.plan.network.destinations(), self.output.nodes());
-                let connections = RunConnections::start(listed, self.run.quiet, given()?, shown);
+                let (listed, shown) = (self.prepared.ruling.plan.network.destinations(), self.output.nodes());
+                let connections = RunConnections::start(listed, self.prepared.quiet, given()?, shown);
                 let failed = |e| format!("the network of its names cannot be served: {e}");
                 seen.connections = Some(connections.map_err(failed)?);
             }
@@ -397,7 +376,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
         // has ended.
         let (private, scratch) =
-            (self.seen.ready.as_ref().is_some_and(Enforcement::is_private), &self.plan.view.scratch);
+            (self.seen.ready.as_ref().is_some_and(Enforcement::is_private), &self.prepared.ruling.plan.view.scratch);
         if !private && fs::remove_dir(scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(scratch));
         }
@@ -409,7 +388,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         // nor a bug.
         let own_fault = self.seen.failure.as_ref().is_some_and(|failure| !matches!(failure, Failure::Setup(_)));
         if let (None, Some(ended), false) = (&self.seen.ready, &self.seen.ended, own_fault) {
-            return Err(ended.before_start(&self.plan.argv[0], self.run.timeout));
+            return Err(ended.before_start(&self.prepared.ruling.plan.argv[0], self.prepared.ruling.decision.timeout));
         }
         if let Some(failure) = self.seen.failure {
             return Err(failure.into());
@@ -426,7 +405,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             stderr,
             duration: self.started.elapsed(),
             enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
-            steps: self.run.steps.finish(),
+            steps: self.steps.finish(),
             connections: self.seen.connected,
             changes: Changes::default(),
             snapshots: Vec::new(),

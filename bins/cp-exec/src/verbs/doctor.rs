@@ -1,7 +1,6 @@
 //! The checks of `cp-exec doctor`: the policy, the ledger, and every layer of the sandbox in use.
 
 use std::path::Path;
-use std::time::Duration;
 
 use cp_common::program::{Check, Status};
 use cp_common::{Code, Context, Error, Result};
@@ -9,8 +8,8 @@ use cp_common::{Code, Context, Error, Result};
 use crate::decision::{self, HashCache};
 use crate::policy::{self, Confirm, Loaded, Policy};
 use crate::request::{Command, Form};
-use crate::run::Steps;
-use crate::run::helper::{Helper, Run};
+use crate::run::helper::Helper;
+use crate::run::{Prepared, Steps};
 use crate::sandbox;
 use crate::sandbox::plan::Layer;
 use crate::sandbox::report::Enforcement;
@@ -87,7 +86,7 @@ fn probe(wants_cgroup: bool, context: &Context) -> Result<Enforcement> {
     let mut ruling = decision::plan(&policy, decision)?;
     ruling.plan.view.session_tmp = None;
     let steps = Steps::new(&policy, &HashCache::default(), &mut ruling, 0);
-    let outcome = Helper::start(None)?.run(&ruling.plan, Run::new(Duration::from_secs(5), steps))?;
+    let outcome = Helper::start(None)?.run(&Prepared::unrecorded(ruling), None, None, None, steps)?;
     if outcome.status.code != Some(0) {
         return Err(Error::new(Code::Unknown, format!("`true` ended with {:?}", outcome.status)));
     }
