@@ -6,7 +6,6 @@ pub(crate) mod clients;
 mod connections;
 pub(crate) mod helper;
 mod journal;
-mod provenance;
 mod result;
 mod steps;
 pub(crate) mod streams;

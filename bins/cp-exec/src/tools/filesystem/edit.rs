@@ -11,8 +11,7 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::json;
 
-use super::patch::{Action, parse};
-use super::place::{patched, replaced};
+use super::place::{Action, parse, patched, replaced};
 use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;

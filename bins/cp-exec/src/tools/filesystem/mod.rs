@@ -4,7 +4,6 @@
 //! that it changes.
 
 mod edit;
-mod patch;
 mod place;
 mod read;
 mod undo;
