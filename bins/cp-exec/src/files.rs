@@ -14,8 +14,8 @@ use cp_ledger::format::line::Hash;
 use rustix::fs::AtFlags;
 use similar::{Algorithm, TextDiff};
 
+use crate::digest::FileId;
 use crate::exec_result::{FileChange, FileKind, FileState};
-use crate::file_id::FileId;
 use crate::nofollow::{NewFile, open_parent, remove_abandoned};
 
 /// Maximum length of a file, because its whole content is kept.

@@ -13,7 +13,6 @@ mod changes;
 mod decision;
 mod digest;
 mod exec_result;
-mod file_id;
 mod files;
 mod git_dir;
 mod glob;

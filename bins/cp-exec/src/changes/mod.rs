@@ -26,8 +26,8 @@ pub(crate) use self::store::{Kept, Store};
 use self::store::{Session, rows};
 use self::tree::{Directory, Entry, LARGEST, Walk, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
+use crate::digest::FileId;
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
-use crate::file_id::FileId;
 use crate::nofollow::Node;
 
 /// The largest file of a repository that is kept.

@@ -30,8 +30,7 @@ use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::digest::{copy, hash_of};
-use crate::file_id::FileId;
+use crate::digest::{FileId, copy, hash_of};
 
 /// The objects are stored like the blobs of a ledger of this name.
 const OBJECTS: &str = "objects";

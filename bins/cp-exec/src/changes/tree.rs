@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::store::Kept;
 use crate::digest;
-use crate::file_id::FileId;
+use crate::digest::FileId;
 use crate::nofollow;
 
 /// The largest file of a working tree that is kept and hashed.

@@ -194,7 +194,7 @@ fn is_harmless(key: &str) -> bool {
     let has_password = below.split_once("://").is_some_and(|(scheme, rest)| scheme != "ssh" && rest.contains('@'));
     (below.is_empty() || section == "color" || section == "url" && !has_password)
         && key != STARTS
-        && GIT.settings.owner.iter().any(|pattern| name_matches(pattern, key))
+        && GIT.owner.iter().any(|pattern| name_matches(pattern, key))
 }
 
 /// Writes a filter: that of git-lfs as it is, and for another one a command that fails with the reason, because git

@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result, clock};
 
-use crate::digest::{hash_of, sha256};
-use crate::file_id::FileId;
+use crate::digest::{FileId, hash_of, sha256};
 use crate::policy::{Policy, allowable, check_directory, others_write};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Identity;

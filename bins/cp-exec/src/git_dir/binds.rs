@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::data::{GIT, Placeholder};
 use super::settings::Settings;
-use super::{Known, Node, placeholder};
+use super::{GIT, Known, Node, Placeholder, placeholder};
 use crate::nofollow::{self, Link};
 use crate::serde_paths::{any_bytes, path_bytes};
 

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Repository;
 use crate::changes::{Kept, Store};
-use crate::digest::hash_of;
-use crate::file_id::FileId;
+use crate::digest::{FileId, hash_of};
 use crate::nofollow;
 use crate::serde_paths::path_bytes;
 

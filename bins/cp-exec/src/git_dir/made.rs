@@ -1,18 +1,25 @@
 //! Inspects a repository that a run created. The repository stays if its settings are harmless, its hooks are
 //! samples, no link points out of it, and it has only what git writes. Also inspects the state of interrupted
-//! operations and the directories of linked working trees.
+//! operations and the directories of linked working trees, and removes the lock files that killed processes left.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
-use rustix::fs::{CWD, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags};
 
-use super::data::{GIT, has};
 use super::settings::fault_in_new_settings;
-use super::{SPECIAL, UNKNOWN, Violation, open_small, outermost, read_small, special_entries, walked};
-use crate::nofollow;
+use super::{
+    GIT, Repository, SPECIAL, UNKNOWN, Violation, binds, has, node_of, open_small, outermost, read_small,
+    special_entries, walked,
+};
+use crate::nofollow::{self, Node};
+use crate::sandbox::processes;
 
 /// The longest list of an interrupted rebase that is read.
 const LONGEST_LIST: u64 = 16 << 20;
@@ -144,4 +151,51 @@ pub(super) fn fault_in_worktree(directory: &Path) -> Option<String> {
     }
     let state = faulty_states(&[directory.to_owned()]).next();
     state.map(|violation| violation.reason)
+}
+
+/// The time in which a program that has closed a lock file renames it.
+const RENAMING: Duration = Duration::from_millis(50);
+
+/// Removes new lock files that no process holds, because git refuses to work beside them. The processes of the run have
+/// ended.
+pub(super) fn remove_locks(repository: &Repository, new: Vec<PathBuf>) {
+    let new: Vec<(PathBuf, Node)> =
+        new.into_iter().filter_map(|path| node_of(&path).map(|node| (path, node))).collect();
+    if new.is_empty() {
+        return;
+    }
+    sleep(RENAMING);
+    // While `git commit` waits for its editor, it keeps the file of the lock but not the descriptor.
+    let Some(open) = open_files(&repository.path) else { return };
+    for (path, _) in new.into_iter().filter(|(path, node)| !open.contains(node) && node_of(path) == Some(*node)) {
+        // What cannot be removed is for the owner, whom git tells about it.
+        let _ = nofollow::open_parent(&path)
+            .and_then(|(directory, name)| rustix::fs::unlinkat(directory, name, AtFlags::empty()));
+    }
+}
+
+/// The files that processes of this user have open. `None` if git works in a working tree of the repository.
+fn open_files(repository: &Path) -> Option<BTreeSet<Node>> {
+    let mut open = BTreeSet::new();
+    for (pid, _) in processes() {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let is_git = fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("git"));
+        if is_git && fs::read_link(process.join("cwd")).is_ok_and(|cwd| is_of(&cwd, repository)) {
+            return None;
+        }
+        let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let files = descriptors.filter_map(|descriptor| fs::metadata(descriptor.path()).ok());
+        open.extend(files.map(|meta| (meta.dev(), meta.ino())));
+    }
+    Some(open)
+}
+
+/// True if a directory lies in a repository or one of its working trees.
+fn is_of(directory: &Path, repository: &Path) -> bool {
+    directory.ancestors().any(|above| {
+        let git = above.join(".git");
+        above == repository
+            || git == repository
+            || binds::common_directory(&git).is_some_and(|common| common.starts_with(repository))
+    })
 }

@@ -5,28 +5,27 @@
 //! A [`Watch`] observes the read-only parts during a run, and covers those anew that another process replaces.
 
 mod binds;
-mod data;
 mod history;
-mod locks;
 mod made;
 mod placeholder;
 mod settings;
 mod unchanged;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::exec_result::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::binds::{Repository, find};
-pub(crate) use self::data::GIT;
 pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_bare, parts_of_bare};
 pub(crate) use self::placeholder::DIRECTORY as KEEP;
@@ -35,8 +34,47 @@ pub(crate) use self::settings::{addresses, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, start, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::changes::{Store, Tree, keep_history};
+use crate::data::parsed;
 use crate::nofollow::Node;
 use crate::serde_paths::any_bytes;
+
+/// What git reads and writes, see `git.toml`.
+#[derive(Deserialize)]
+pub(crate) struct GitData {
+    pub hooks: Vec<String>,
+    /// The entries of a repository, and of directories in it.
+    pub entries: BTreeMap<String, Vec<String>>,
+    pub worktree: Vec<String>,
+    pub strategies: Vec<String>,
+    pub judged: Vec<String>,
+    pub parts: BTreeMap<String, Placeholder>,
+    pub parts_of_worktree: BTreeMap<String, Placeholder>,
+    pub settings: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    pub harmless: BTreeMap<String, String>,
+    pub initial: Vec<String>,
+    pub owner: Vec<String>,
+    /// The values of each key.
+    pub lfs: BTreeMap<String, Vec<String>>,
+    /// The files of each directory.
+    pub states: BTreeMap<String, Vec<String>>,
+}
+
+/// What a run sees where a part is absent.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Placeholder {
+    Nothing,
+    File,
+    Directory,
+}
+
+pub(crate) static GIT: LazyLock<GitData> = LazyLock::new(|| parsed(include_str!("git.toml")));
+
+/// True if a list has a word.
+fn has(list: &[String], word: impl AsRef<std::ffi::OsStr>) -> bool {
+    list.iter().any(|known| known.as_str() == word.as_ref())
+}
 
 /// The longest configuration file that is read.
 const LONGEST: u64 = 1 << 20;
@@ -142,7 +180,7 @@ impl Repository {
     pub(crate) fn compare(&self) -> Vec<Violation> {
         let tree = walked(&self.path, false);
         let is_new = |path: &PathBuf| !self.known.there.contains(path);
-        locks::remove(self, lock_files(&tree).filter(is_new).collect());
+        made::remove_locks(self, lock_files(&tree).filter(is_new).collect());
         let new = self.suspects(&tree).filter(|(path, _)| is_new(path));
         let mut found: Vec<_> = new.filter_map(|(path, fault)| Some(Violation::new(path, fault?))).collect();
         found.extend(self.fault_in_packed_references());

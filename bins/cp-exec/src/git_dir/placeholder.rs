@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps};
 
-use super::Repository;
-use super::data::Placeholder;
+use super::{Placeholder, Repository};
 use crate::nofollow::{
     NewFile, is_random_name, make_directory_in, names, open_directory, owner_in, random_name, remove,
 };

@@ -4,7 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::data::{GIT, has};
+use super::{GIT, has};
 
 /// The mark that git skips at the beginning of a file.
 const BYTE_ORDER: char = '\u{feff}';
@@ -111,8 +111,7 @@ pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<Str
         real.is_some_and(|real| real == Path::new(path) && trees.iter().any(|tree| real.starts_with(tree)))
     };
     fault(&Settings::read(text), |key, value| {
-        let initial =
-            has(&GIT.settings.initial, key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
+        let initial = has(&GIT.initial, key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
         initial || is_harmless(key, value) || is_origin && is_in_trees(value.strip_prefix("file://").unwrap_or(value))
     })
@@ -183,7 +182,7 @@ fn kind_of(key: &str) -> Option<&'static str> {
         (_, "", _) => key.to_owned(),
         (section, below, last) => format!("{section}.{}.{last}", if is_word(below) { "*" } else { below }),
     };
-    GIT.settings.harmless.get(&known).map(String::as_str)
+    GIT.harmless.get(&known).map(String::as_str)
 }
 
 /// True if a key is in the table and this value is harmless.

@@ -13,7 +13,7 @@ use cp_common::keys::hex;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
-use super::data::GIT;
+use super::GIT;
 
 /// The time limit of git, and the limit of its output.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,8 +26,8 @@ pub(crate) fn start<'w>(
     words: impl IntoIterator<Item = &'w str>,
     variables: impl IntoIterator<Item = (&'w str, OsString)>,
 ) -> Option<duct::ReaderHandle> {
-    let settings = GIT.outside.settings.iter().flat_map(|setting| ["-c", setting]);
-    let fixed = GIT.outside.environment.iter().map(|(name, value)| (name.as_str(), value.into()));
+    let settings = GIT.settings.iter().flat_map(|setting| ["-c", setting]);
+    let fixed = GIT.environment.iter().map(|(name, value)| (name.as_str(), value.into()));
     let command = duct::cmd(git, settings.chain(words)).dir(at).full_env(fixed.chain(variables).collect::<Vec<_>>());
     command.stdin_null().stderr_null().reader().ok()
 }

@@ -1,11 +1,10 @@
-//! Guards against files that other programs execute later: their state before a run ([`watched`]), the comparison after
-//! it ([`finish`]), the repositories of runs ([`own`]), the quarantine ([`quarantine`]), and
-//! the cleanup after killed runs ([`settle`]). Also the `/tmp` directory of a session.
+//! Guards against files that other programs execute later: their state before a run, with the repositories of earlier
+//! runs ([`watched`]), the comparison after it ([`finish`]), the quarantine ([`quarantine`]), and the cleanup after
+//! killed runs ([`settle`]). Also the `/tmp` directory of a session.
 //!
 //! After a run, new files with guarded names, and new parts of repositories that git would execute later, are moved
 //! into quarantine before the result is reported. A new repository stays if git executes nothing in it.
 
-mod own;
 mod quarantine;
 pub(crate) mod session_tmp;
 pub(crate) mod settle;
@@ -15,10 +14,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::own::{made_by_runs, remember};
 use self::quarantine::Quarantine;
 use self::watched::identity;
-pub(crate) use self::watched::{Watched, top_of};
+pub(crate) use self::watched::{Watched, remember, top_of};
 use crate::git_dir::{self, Violation};
 use crate::names::Guarded;
 use crate::nofollow::{self, Link};

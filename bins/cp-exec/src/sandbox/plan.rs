@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::file_id::FileId;
+use crate::digest::FileId;
 use crate::nofollow::{Link, Node};
 use crate::serde_paths::{any_bytes, path_bytes};
 
