@@ -352,8 +352,6 @@ pub(crate) struct WriteFile {
     pub content: String,
     #[serde(default)]
     pub mode: WriteMode,
-    /// The token that confirms an overwrite.
-    pub confirm: Option<String>,
 }
 
 /// The behaviour if the file already exists.

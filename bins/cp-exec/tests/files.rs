@@ -238,7 +238,7 @@ fn missing_directories_are_created_within_writable_paths() {
 }
 
 #[test]
-fn overwrite_by_run_is_an_edit_below_working_directory() {
+fn overwrite_is_an_edit_that_can_be_undone() {
     let exec = Exec::new(Who::Me);
     let write = |run: &[&str], content: &str| {
         let input = json!({"operation": "write_file", "path": "a", "content": content, "mode": "overwrite"});
@@ -253,8 +253,10 @@ fn overwrite_by_run_is_an_edit_below_working_directory() {
     let answer = write(&["--run", "RUN-1"], "three");
     assert!(answer["data"]["content"].as_str().unwrap().contains("read it again"), "{answer}");
     assert_eq!(exec.work.read("a"), "other");
-    // Without a run there is nothing to undo, so a person is asked.
-    assert_eq!(write(&[], "three")["error"]["code"], "E_HUMAN_REQUIRED");
+    // Without a run nothing is known of the file, and the overwrite can be undone too.
+    assert_eq!(write(&[], "three")["data"]["is_error"], false);
+    exec.confirmed(&["undo", "last"]);
+    assert_eq!(exec.work.read("a"), "other");
 }
 
 #[test]

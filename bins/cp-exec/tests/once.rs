@@ -84,28 +84,6 @@ fn invalid_token_is_refused_before_command_is_checked() {
 }
 
 #[test]
-fn overwrite_token_is_used_once() {
-    let exec = Exec::new(Who::Me);
-    exec.write("f", "old");
-    let write = |content: &str, confirm: &Value| {
-        let arguments = json!({"path": "f", "content": content, "mode": "overwrite", "confirm": confirm});
-        exec.file(&[], "write_file", &arguments)
-    };
-    let asks = write("new", &Value::Null);
-    assert_eq!(asks["error"]["code"], "E_CONFIRMATION_REQUIRED", "{asks}");
-    let token = &asks["error"]["details"]["confirm_token"];
-    assert_eq!(write("other", token)["error"]["details"]["reason"], "changed");
-    std::fs::remove_file(exec.work.join("f")).unwrap();
-    assert_eq!(write("new", token)["error"]["details"]["reason"], "changed");
-    exec.write("f", "old");
-    assert_eq!(write("new", token)["data"]["value"]["change"], "changed");
-    std::fs::remove_file(exec.work.join("f")).unwrap();
-    assert_eq!(write("new", token)["error"]["details"]["reason"], "replayed");
-    assert!(!exec.work.join("f").exists());
-    assert!(!holds(&exec, token.as_str().unwrap()), "a file has the token");
-}
-
-#[test]
 fn approval_with_request_id_is_asked_once_and_gives_no_token() {
     let exec = confirmed_by_owner();
     assert!(exec.ask(&["--dry-run", "--", "echo", "a"]).0["data"]["confirm_token"].is_null());

@@ -107,20 +107,18 @@ fn payloads_tokens_and_blobs_are_judged() {
     let payload = json!({"b": 1, "a": [1.0, null]});
     let applied = || Entry::new("WO_APPLIED").with("payload", &payload);
     ledger.append(applied().with("payload_hash", &hash_value(&payload))).unwrap();
-    let replaced = |path: &str| {
-        let entry = Entry::new("exec.changes").with("operation", "filesystem.write_file");
-        let files = json!([{"path": path, "change": "changed"}]);
-        entry.with("files", &files).with("confirmed", "hmac-sha256:t")
+    let confirmed = |tag: &str| {
+        Entry::new("exec.intent").with("command_hmac", &format!("hmac-sha256:{tag}")).with("confirmed", "hmac-sha256:t")
     };
-    ledger.append(replaced("/a")).unwrap();
-    ledger.append(replaced("/b")).unwrap();
+    ledger.append(confirmed("a")).unwrap();
+    ledger.append(confirmed("b")).unwrap();
     ledger.append(Entry::new("e").message("x".repeat(2 << 20))).unwrap();
     let fine = place.run(&["audit", "l.jsonl"]).success().of("item");
     assert_eq!(count(&fine, "approval", &json!(true)), 2, "one token may cover a set");
     assert_eq!((count(&fine, "payload_hash", &json!(true)), count(&fine, "blob", &json!(true))), (1, 1));
 
     ledger.append(applied().with("payload_hash", "sha256:0")).unwrap();
-    ledger.append(replaced("/a")).unwrap();
+    ledger.append(confirmed("a")).unwrap();
     for entry in std::fs::read_dir(place.path("l.jsonl.blobs")).unwrap() {
         std::fs::write(entry.unwrap().path(), "other").unwrap();
     }

@@ -24,10 +24,8 @@ impl Recorded {
         let place = Place::of("cp-log");
         place.policy(
             "[exec]\nallowed_commands = [\"echo\", \"tee\"]\n[[exec.rule]]\ncommand = \"tee\"\n\
-             decision = \"confirm\"\nreason = \"it writes\"\n[paths]\nread = [\".\", \"../beside\"]\nwrite = [\".\", \"../beside\"]\n",
+             decision = \"confirm\"\nreason = \"it writes\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
         );
-        // Outside of the working directory, so that a person is asked.
-        place.root.write("beside/f", "one\n");
         place.work.write("g", "a\nb\nc\n");
         let describe = r#"if [ "$1" = --describe ]; then echo '{"name":"deploy","description":"A tool.","approve":true}'; exit; fi"#;
         place.root.executable("tools/deploy", format!("#!/bin/sh\n{describe}\necho deployed\n"));
@@ -36,7 +34,6 @@ impl Recorded {
                 {"name": "filesystem", "input": {"operation": "read_file", "path": "g"}},
                 {"name": "shell", "input": {"argv": ["echo", "hi there"]}},
             ]}),
-            json!({"tool_calls": [{"name": "filesystem", "input": {"operation": "write_file", "path": "../beside/f", "content": "two\n", "mode": "overwrite"}}]}),
             json!({"tool_calls": [{"name": "filesystem", "input": {"operation": "edit_file", "path": "g", "old": "b", "new": "bB"}}]}),
             json!({"tool_calls": [{"name": "bash", "input": {"command": "echo a | tee b; echo err >&2"}}, {"name": "shell", "input": {"argv": ["tee", "made"]}}]}),
             json!({"tool_calls": [{"name": "deploy", "input": {}}]}),

@@ -7,15 +7,18 @@ use serde_json::{Value, json};
 
 use crate::toolloop::{Results, ToolLoop, words_of};
 
-/// A place whose model replaces a file outside of the working directory, once.
+/// A place whose model runs a command that replaces a file outside of the working directory, once.
 fn overwrites() -> ToolLoop {
     let place = ToolLoop::new();
     let beside = place.root.directory("beside");
     let beside = beside.display();
-    place.policy(&format!("[paths]\nread = [\".\", \"{beside}\"]\nwrite = [\".\", \"{beside}\"]\n"));
+    let policy =
+        asking("agent").replace("tee", "cp").replace("write = [\".\"]", &format!("write = [\".\", \"{beside}\"]"));
+    place.policy(&policy);
     place.root.write("beside/f", "one\n");
+    place.work.write("two", "two\n");
     place.script(&[
-        r#"{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"../beside/f","content":"two\n","mode":"overwrite"}}]}"#,
+        r#"{"tool_calls":[{"name":"shell","input":{"argv":["cp","two","../beside/f"]}}]}"#,
         r#"{"content":"done"}"#,
     ]);
     place
@@ -60,19 +63,19 @@ fn call_of(asked: &Outcome) -> String {
 }
 
 #[test]
-fn overwrite_requires_approval_of_this_call() {
+fn approval_is_of_this_call_and_policy() {
     let place = overwrites();
     let asked = place.run(&["x"]);
     assert_eq!((asked.status, place.written("../beside/f").as_str()), (9, "one\n"), "{asked:?}");
     let approval = asked.error()["details"]["approval"].clone();
-    assert!(approval["shown"]["diff"].as_str().unwrap().contains("-one\n+two\n"), "{approval}");
+    assert_eq!(approval["shown"]["argv"], json!(["cp", "two", "../beside/f"]), "{approval}");
     let (run, call) = (asked.detail("run_id"), call_of(&asked));
-    // The displayed difference is stale: the approval is void, and the new difference requires approval.
-    place.root.write("beside/f", "three\n");
+    // The policy is another one: the approval is void, and the call requires approval again.
+    place.policy(&format!("{}# Changed.\n", place.home.read("config/policy.toml")));
     let again = place.run(&words_of(&asked.detail("resume")));
     let other = again.error()["details"]["approval"].clone();
-    assert_eq!((again.status, place.written("../beside/f").as_str()), (9, "three\n"), "{again:?}");
-    assert!(other["id"] != approval["id"] && other["shown"]["diff"].as_str().unwrap().contains("-three"), "{other}");
+    assert_eq!((again.status, place.written("../beside/f").as_str()), (9, "one\n"), "{again:?}");
+    assert_ne!(other["id"], approval["id"], "{other}");
     let ran = place.run(&["resume", &run, "--approve", &call]);
     assert_eq!((ran.status, place.written("../beside/f").as_str()), (0, "two\n"), "{ran:?}");
     assert_eq!(life(&place, &run), ["asked", "granted", "asked", "granted", "spent"]);
@@ -91,7 +94,7 @@ fn approver_answers_requests_of_cp_exec() {
         assert_eq!((ran.status, place.written("../beside/f").as_str()), (status, content), "{ran:?}");
         assert_eq!(ran.of("tool_call").len(), 1, "the call is shown once: {ran:?}");
         assert_eq!(ran.results()[0].contains("not this"), script.starts_with("echo"), "{ran:?}");
-        assert_eq!(place.written("asked").contains("-one\\n+two"), script.starts_with("cat"));
+        assert_eq!(place.written("asked").contains("../beside/f"), script.starts_with("cat"));
     }
 }
 
@@ -311,8 +314,7 @@ fn pause_in_text_format_names_resume_commands() {
     let run = place.run(&["runs"]).closing()["data"]["items"][0]["id"].as_str().unwrap().to_owned();
     let home = place.home.display();
     for words in [
-        format!("{run}, call call_1_1: write "),
-        "    -one\n    +two\n".to_owned(),
+        format!("{run}, call call_1_1: cp two ../beside/f"),
         format!("  yes: cp-toolloop --home {home} resume {run} --approve call_1_1\n"),
         format!("  no:  cp-toolloop --home {home} resume {run} --deny call_1_1 --message no\n"),
     ] {

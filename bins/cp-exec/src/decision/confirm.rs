@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use crate::files::difference;
 use cp_common::program::approval::{self, Spent};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result};
@@ -27,7 +26,7 @@ fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let limits = (timeout.as_millis(), plan.limits, plan.profile, &plan.network);
     let request = ("run", argv, &plan.cwd.path, env, stdin, limits, uid);
     let shown = shown(argv, variables.keys(), cwd, finding);
-    new_approval(policy, Action::Run, finding.is_final, shown, &request, [Some(pinned.sha256.clone()), None])
+    new_approval(policy, Action::Run, finding.is_final, shown, &request, Some(pinned.sha256.clone()))
 }
 
 fn shown<'a>(argv: &[String], variables: impl Iterator<Item = &'a String>, cwd: &Path, finding: &Finding) -> Shown {
@@ -54,28 +53,7 @@ pub(super) fn approval_of_step(
     let shown = shown(argv, variables.iter().map(|(name, _)| name), cwd, finding);
     let variables = KeyedHasher::of_home(&policy.cp_home).tag_all(variables);
     let request = ("step", argv, cwd, variables, rustix::process::getuid().as_raw());
-    new_approval(policy, Action::Run, finding.is_final, shown, &request, [program.map(str::to_owned), None])
-}
-
-/// The approval for a change to an existing file. `before` is its content.
-pub(crate) fn approval_of_change(
-    policy: &Policy,
-    action: Action,
-    path: &Path,
-    before: &[u8],
-    after: &[u8],
-) -> Result<Approval> {
-    let name = path.display().to_string();
-    let request = (action, &name, sha256(after));
-    let shown = Shown {
-        diff: Some(difference([&name; 2], before, after)),
-        risk: "medium".to_owned(),
-        rule: "overwrite".to_owned(),
-        why: format!("{name} would be overwritten"),
-        path: Some(name.clone()),
-        ..Shown::default()
-    };
-    new_approval(policy, action, false, shown, &request, [None, Some(sha256(before))])
+    new_approval(policy, Action::Run, finding.is_final, shown, &request, program.map(str::to_owned))
 }
 
 /// The approval for a tool of another agent that the policy lists.
@@ -94,21 +72,21 @@ pub(crate) fn approval_of_host_call(
         why: format!("tools.approve of the policy lists `{tool}`"),
         ..Shown::default()
     };
-    new_approval(policy, Action::Tool, true, shown, &("hosted", tool, input, cwd), [None, None])
+    new_approval(policy, Action::Tool, true, shown, &("hosted", tool, input, cwd), None)
 }
 
-/// Creates an approval of a request, bound to the hashes of its program and of the file that it changes. An approval of
-/// a deletion or a publication is valid for one start only.
+/// Creates an approval of a request, bound to the hash of its program. An approval of a deletion or a publication is valid
+/// for one start only.
 fn new_approval(
     policy: &Policy,
     action: Action,
     is_final: bool,
     shown: Shown,
     request: &impl Serialize,
-    [program, target]: [Option<String>; 2],
+    program: Option<String>,
 ) -> Result<Approval> {
     let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    let binds = Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) };
+    let binds = Binds { request: sha256(&request), program, policy: Some(policy.sha256().to_owned()) };
     let actor = &policy.actor;
     let asked_by = AskedBy {
         program: "cp-exec".to_owned(),

@@ -86,14 +86,7 @@ impl Fold {
             },
             "exec.intent" => {
                 self.has((Some(place.ledger), format!("command in line {seq}")));
-                self.effect(entry, entry.at("data/requires").is_some(), claims)?;
-            }
-            "exec.changes" if entry.text("operation") == Some("filesystem.write_file") => {
-                let file = entry.at("data/files").and_then(|files| files.as_array()?.last());
-                // A run overwrites the files that it can restore.
-                let is_in_run = self.runs.contains(&(place.ledger, run_of(entry)));
-                let requires = file.is_some_and(|file| file["change"] != "created") && !is_in_run;
-                self.effect(entry, requires, claims)?;
+                self.effect(entry, claims)?;
             }
             _ => {}
         }
@@ -168,17 +161,15 @@ impl Fold {
         Ok(())
     }
 
-    /// Judges an effect that required confirmation, or has it.
-    fn effect(&mut self, entry: &Entry, requires: bool, claims: &mut Claims<'_>) -> Result<()> {
+    /// Judges a start that required confirmation, or has it.
+    fn effect(&mut self, entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
         let place = entry.place;
         let Some(token) = entry.text("confirmed") else {
             let why = "it required confirmation, and ran without it";
-            return if requires { claims.broken(place, "approval", why) } else { Ok(()) };
+            return if entry.at("data/requires").is_some() { claims.broken(place, "approval", why) } else { Ok(()) };
         };
-        let hash = ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name)).map(str::to_owned);
-        let what = hash.or_else(|| entry.at("data/files").map(Value::to_string)).unwrap_or_default();
-        let stage: u64 = entry.data("stage").unwrap_or_default();
-        if let Some(before) = self.tokens.insert(format!("{token}\n{stage}\n{what}"), place) {
+        let hash = ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name));
+        if let Some(before) = self.tokens.insert(format!("{token}\n{}", hash.unwrap_or_default()), place) {
             let line = before.seq.unwrap_or_default();
             return claims.broken(place, "approval", format!("line {line} used its token before"));
         }

@@ -220,7 +220,6 @@ impl Gate {
         let binds = Binds {
             request: keys::hash(request.as_bytes()),
             program: self.server.as_ref().map(|(_, server)| keys::hash(server.described().to_string().as_bytes())),
-            target: None,
             policy: policy_hash(&self.home)?,
         };
         self.need_grant(Level::Agent, shown, binds)

@@ -113,25 +113,6 @@ fn after_a_handshake_the_client_is_asked_while_the_call_waits() {
 }
 
 #[test]
-fn an_overwrite_shows_the_difference() {
-    let place = with_file();
-    let mut client = start(&place, Era::Modern, asks());
-    let write =
-        json!({ "name": "cp_write", "arguments": { "path": "a.txt", "content": "new\n", "mode": "overwrite" } });
-    let asked = client.ask("tools/call", write.clone())["result"].clone();
-    let message = asked["inputRequests"]["approve"]["params"]["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("-old") && message.contains("+new"), "{message}");
-    // The file is another now, so the yes was for something else.
-    place.work.write("a.txt", "other\n");
-    let changed = client.ask("tools/call", retry(write.clone(), &asked, "accept"))["result"].clone();
-    assert!(changed["isError"] == true && place.work.read("a.txt") == "other\n", "{changed}");
-    let asked = client.ask("tools/call", write.clone())["result"].clone();
-    let done = client.ask("tools/call", retry(write, &asked, "accept"))["result"].clone();
-    assert_eq!((&done["isError"], place.work.read("a.txt").as_str()), (&json!(false), "new\n"), "{done}");
-    client.end();
-}
-
-#[test]
 fn where_nobody_can_be_asked_a_preview_has_the_token_that_does_it() {
     for era in ERAS {
         let place = with_file();

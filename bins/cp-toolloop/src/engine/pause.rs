@@ -41,12 +41,7 @@ impl Engine {
             ..Shown::default()
         };
         let request = json!([call.name, call.input.get(), rule]).to_string();
-        let binds = Binds {
-            request: keys::hash(request.as_bytes()),
-            program,
-            target: None,
-            policy: policy_hash(&context.home)?,
-        };
+        let binds = Binds { request: keys::hash(request.as_bytes()), program, policy: policy_hash(&context.home)? };
         let asked_by = AskedBy {
             program: OURS.to_owned(),
             agent: context.agent(plan.prompt.agent.as_deref()),

@@ -270,7 +270,7 @@ mod tests {
         let (_place, home) = &home();
         let (approval, yes) = (asked(Level::Agent), Grant::new(How::Resume, Scope::Once));
         let changed =
-            Approval { binds: Binds { target: Some(hash(b"file")), ..approval.binds.clone() }, ..approval.clone() };
+            Approval { binds: Binds { program: Some(hash(b"file")), ..approval.binds.clone() }, ..approval.clone() };
         assert!(take(home, &approval).unwrap().is_none());
         pause(home, &approval).unwrap();
         assert_eq!(waiting(home), std::slice::from_ref(&approval));

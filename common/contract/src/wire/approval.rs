@@ -57,8 +57,6 @@ pub struct AskedBy {
 pub enum Action {
     /// Run a command.
     Run,
-    /// Replace a file.
-    Write,
     /// Call a tool.
     Tool,
     /// Call a tool of an MCP server.
@@ -106,10 +104,7 @@ pub struct Shown {
     /// The arguments of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// The file that would change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// The change, as a unified diff.
+    /// The change of a description, as a unified diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// The working directory.
@@ -131,8 +126,6 @@ pub struct Binds {
     pub request: String,
     /// The file that would be executed.
     pub program: Option<String>,
-    /// The current content of the file that would change.
-    pub target: Option<String>,
     /// The policy.
     pub policy: Option<String>,
 }
@@ -222,13 +215,12 @@ impl Approval {
 
     /// Returns the subject in one line: the command, the file, or the tool with its arguments.
     pub fn subject(&self) -> String {
-        let Shown { argv, tool, input, path, .. } = &self.shown;
-        match (path, tool) {
-            (Some(path), _) => format!("write {}", quoted(path)),
-            (None, Some(tool)) => {
+        let Shown { argv, tool, input, .. } = &self.shown;
+        match tool {
+            Some(tool) => {
                 format!("{tool} {}", input.as_ref().map(Value::to_string).unwrap_or_default()).trim_end().to_owned()
             }
-            (None, None) => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            None => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
         }
     }
 }

@@ -53,15 +53,11 @@ fn with_grant(entry: Entry, grant: &Grant) -> Entry {
     grant.through.iter().fold(entry, |entry, name| entry.with("through", name))
 }
 
-/// Adds the subject of the approval, so that one entry answers who approved a change of a file or a command.
+/// Adds the subject of the approval, so that one entry answers who approved it.
 fn with_subject(entry: Entry, approval: &Approval) -> Entry {
-    let shown = &approval.shown;
-    let entry = shown.path.iter().fold(entry, |entry, path| entry.with("path", path));
-    let entry = match &shown.path {
-        Some(_) => entry,
-        None => entry.with("command", &approval.subject()),
-    };
-    shown.diff.iter().fold(entry, |entry, diff| entry.with("diff_sha256", &Hash::of(diff.as_bytes()).to_string()))
+    let entry = entry.with("command", &approval.subject());
+    let diff = approval.shown.diff.iter();
+    diff.fold(entry, |entry, diff| entry.with("diff_sha256", &Hash::of(diff.as_bytes()).to_string()))
 }
 
 /// Adds what this process knows of the person who started it: the user id, its name, and the terminal of its standard

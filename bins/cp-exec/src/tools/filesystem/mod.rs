@@ -107,12 +107,7 @@ pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
 
 /// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails.
 /// Missing directories are created. Returns a description of each change for the answer.
-pub(super) fn change(
-    engine: &mut Engine,
-    operation: &str,
-    changes: &[Pending],
-    confirmed: Option<&str>,
-) -> Result<(Vec<Value>, Receipt)> {
+pub(super) fn change(engine: &mut Engine, operation: &str, changes: &[Pending]) -> Result<(Vec<Value>, Receipt)> {
     keep(&engine.policy, changes)?;
     let directories = missing_directories(changes);
     let directory = FileState::new(FileKind::Directory, 0o755 & !umask(), None, None);
@@ -124,7 +119,7 @@ pub(super) fn change(
     let files =
         directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone()))).chain(files).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
-    let more = json!({ "call": engine.policy.actor.call, "difference": difference, "confirmed": confirmed });
+    let more = json!({ "call": engine.policy.actor.call, "difference": difference });
     let receipt = engine.journal.changes(operation, files, &more)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();

@@ -23,9 +23,8 @@ pub(super) struct Watch<'a> {
     style: Style,
     /// The flags for cp-toolloop.
     flags: Vec<OsString>,
-    /// The ids of the open calls that were shown, and of the calls whose difference was shown in a question.
+    /// The ids of the open calls that were shown.
     open: HashSet<String>,
-    asked: HashSet<String>,
     seen: Seen,
 }
 
@@ -48,7 +47,7 @@ impl<'a> Watch<'a> {
         flags: Vec<OsString>,
     ) -> Self {
         let style = style();
-        Self { console, out, tracker, style, flags, open: HashSet::new(), asked: HashSet::new(), seen: Seen::default() }
+        Self { console, out, tracker, style, flags, open: HashSet::new(), seen: Seen::default() }
     }
 
     /// Ends the output.
@@ -73,16 +72,13 @@ impl<'a> Watch<'a> {
         end
     }
 
-    /// The differences of the files that a call changed; empty if a question has shown them.
+    /// The differences of the files that a call changed.
     fn changed(&mut self, result: &ToolResult) -> String {
         // A command has an exit status, and its changes have no difference.
         let Some(run) = self.seen.run.as_deref().filter(|_| result.exit_code.is_none()) else { return String::new() };
         let all = differences(run, self.flags.clone()).unwrap_or_default();
         let new = all.get(self.seen.changes..).unwrap_or_default();
         self.seen.changes = all.len();
-        if self.asked.contains(&result.id) {
-            return String::new();
-        }
         new.iter().map(|difference| painted(difference, SHOWN, self.style)).collect()
     }
 
@@ -141,9 +137,6 @@ impl Observer for Watch<'_> {
         let _ = self.settle();
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
-        }
-        if approval.shown.diff.is_some() {
-            self.asked.extend(approval.asked_by.call_id.clone());
         }
         let letters = if approval.scopes.contains(&Scope::Run) { "y, n or a" } else { "y or n" };
         self.console.choose(&prompt(approval), letters, |typed| Verdict::of(typed, approval))
