@@ -83,20 +83,18 @@ pub(crate) fn decide_step(
     };
     let nothing = || (Vec::new(), Ok(Finding::allowed()));
     let (argv, finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
-    let verdict = match finding {
+    let (rule, mut reason) = match &finding {
+        Ok(finding) => (finding.rule.clone(), finding.reason.clone()),
         Err(error) => {
             let rule = error.details().get("rule").and_then(|rule| rule.as_str()).unwrap_or("policy").to_owned();
-            (rule, error.message().to_owned(), Err(error))
+            (rule, error.message().to_owned())
         }
-        Ok(finding) if finding.verdict == Verdict::Ask => {
-            let variables = start.changed_variables(&argv[0]);
-            let program = sha256.as_deref();
-            let approval = confirm::approval_of_step(policy, &argv, &request.cwd, &variables, program, &finding);
-            (finding.rule, finding.reason, approval.map(|approval| Some(Box::new(approval))))
-        }
-        Ok(finding) => (finding.rule, finding.reason, Ok(None)),
     };
-    let (rule, mut reason, verdict) = verdict;
+    let approval_of = |finding: Finding| {
+        let variables = start.changed_variables(&argv[0]);
+        confirm::approval_of_step(policy, &argv, &request.cwd, &variables, sha256.as_deref(), &finding).map(Box::new)
+    };
+    let verdict = finding.and_then(|found| (found.verdict == Verdict::Ask).then(|| approval_of(found)).transpose());
     reason.truncate(reason.floor_char_boundary(KEPT));
     let (cwd, file) = (request.cwd.clone(), request.file.path.clone());
     (StepRuling { caller, argv: kept(argv), cwd, file, sha256, rule, reason }, verdict)
