@@ -18,6 +18,9 @@ approve = ["mcp__prod__*"]
 
 const HOSTS: [&str; 2] = ["claude", "codex"];
 
+/// What Claude Code has in its environment after `hook install`.
+const SHELL: &str = "CLAUDE_CODE_SHELL_PREFIX=$CP_HOME/bin/claude-shell";
+
 fn place_with(settings: &str) -> Place {
     let place = Place::of("cp-exec");
     place.policy(&POLICY.replace("SETTINGS", settings));
@@ -50,8 +53,10 @@ fn ask(place: &Place, host: &str, question: &Value) -> Outcome {
     asking(place, host, question).run()
 }
 
+/// The hook as its host starts it: Claude Code has the program of its command lines in a variable.
 fn asking(place: &Place, host: &str, question: &Value) -> Program {
-    place.subject().args(["hook", host]).stdin(question.to_string())
+    let shell = place.home.write("bin/claude-shell", "");
+    place.subject().args(["hook", host]).env("CLAUDE_CODE_SHELL_PREFIX", shell).stdin(question.to_string())
 }
 
 /// The command in the answer to the host, or none.
@@ -91,26 +96,44 @@ fn approve(place: &Place) {
 
 #[test]
 fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
-    for host in HOSTS {
-        let place = place_with("");
-        let told = ask(&place, host, &question(&place, host, "before", "echo 'it is' \"here\"")).code(0);
-        let command = rewritten(&told).unwrap_or_else(|| panic!("{told:?}"));
-        assert!(command.ends_with(r#" -c 'echo '\''it is'\'' "here"'"#), "{command}");
-        assert_eq!(place.sh(&command).stdout, "it is here\n", "{host}");
-        let of_call = entries(&place);
-        let call = &events(&place, "host.intent")[0]["data"]["host_call"];
-        for event in ["host.intent", "exec.intent", "exec.result"] {
-            let entry =
-                of_call.iter().find(|entry| entry["event"] == event).unwrap_or_else(|| panic!("{host}: {event}"));
-            assert_eq!((&entry["data"]["host"], &entry["data"]["host_call"]), (&json!(host), call), "{entry}");
-            assert!(entry["data"]["host_session"].is_string() && entry["session"].is_string(), "{entry}");
+    let (place, host) = (place_with(""), "codex");
+    let told = ask(&place, host, &question(&place, host, "before", "echo 'it is' \"here\"")).code(0);
+    let command = rewritten(&told).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(command.ends_with(r#" -c 'echo '\''it is'\'' "here"'"#), "{command}");
+    assert_eq!(place.sh(&command).stdout, "it is here\n", "{host}");
+    let of_call = entries(&place);
+    let call = &events(&place, "host.intent")[0]["data"]["host_call"];
+    for event in ["host.intent", "exec.intent", "exec.result"] {
+        let entry = of_call.iter().find(|entry| entry["event"] == event).unwrap_or_else(|| panic!("{host}: {event}"));
+        assert_eq!((&entry["data"]["host"], &entry["data"]["host_call"]), (&json!(host), call), "{entry}");
+        assert!(entry["data"]["host_session"].is_string() && entry["session"].is_string(), "{entry}");
+    }
+    // The same command again is exactly what a hook makes, so it stays as it is and is recorded once.
+    let again = ask(&place, host, &question(&place, host, "before", &command)).code(0);
+    assert_eq!(rewritten(&again).as_deref(), Some(command.as_str()), "{host}");
+    let almost = command.replace(" -c ", " --read-only -c ");
+    let inside = rewritten(&ask(&place, host, &question(&place, host, "before", &almost)).code(0)).unwrap();
+    assert!(inside != almost && inside.len() > almost.len(), "it runs in the sandbox like any line: {inside}");
+}
+
+#[test]
+fn claude_code_without_our_program_for_its_lines_is_refused() {
+    let place = place_with("");
+    place.policy(&POLICY.replace("SETTINGS", "").replace("\"Todo*\"", "\"Skill\""));
+    let line = question(&place, "claude", "before", "echo hi");
+    let skill = about(&place, "c", "Skill", &json!({"skill":"deploy"}));
+    for question in [line, skill] {
+        // The control: the same call with our program goes on by the rules of the host.
+        assert_eq!(ask(&place, "claude", &question).code(0).stdout, "");
+        let other = place.root.executable("other", "#!/bin/sh\n").display().to_string();
+        let missing = place.home.join("other/bin/claude-shell").display().to_string();
+        for program in ["", &other, &missing] {
+            denied(&asking(&place, "claude", &question).env("CLAUDE_CODE_SHELL_PREFIX", program).run(), "hook install");
         }
-        // The same command again is exactly what a hook makes, so it stays as it is and is recorded once.
-        let again = ask(&place, host, &question(&place, host, "before", &command)).code(0);
-        assert_eq!(rewritten(&again).as_deref(), Some(command.as_str()), "{host}");
-        let almost = command.replace(" -c ", " --read-only -c ");
-        let inside = rewritten(&ask(&place, host, &question(&place, host, "before", &almost)).code(0)).unwrap();
-        assert!(inside != almost && inside.len() > almost.len(), "it runs in the sandbox like any line: {inside}");
+        std::fs::remove_file(place.home.join("bin/claude-shell")).unwrap();
+        let shell = place.home.join("bin/claude-shell");
+        let asked = place.subject().args(["hook", "claude"]).env("CLAUDE_CODE_SHELL_PREFIX", shell);
+        denied(&asked.stdin(question.to_string()).run(), "hook install");
     }
 }
 
@@ -133,37 +156,35 @@ fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
 #[test]
 fn what_an_owner_approved_passes_once() {
     let rule = "confirm = \"owner\"\n[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"";
-    for host in HOSTS {
-        let place = place_with(rule);
-        let question = question(&place, host, "before", "touch made");
-        let command = rewritten(&ask(&place, host, &question).code(0)).unwrap();
-        let run = || (place.sh(&command).status, std::fs::remove_file(place.work.join("made")).is_ok());
-        assert_eq!(run(), (126, false), "{host}");
-        approve(&place);
-        assert_eq!(run(), (0, true), "{host}");
-        assert_eq!(run(), (126, false), "{host}: it was for once");
-        assert_eq!(events(&place, "approval.spent").len(), 1);
-    }
+    let place = place_with(rule);
+    let question = question(&place, "codex", "before", "touch made");
+    let command = rewritten(&ask(&place, "codex", &question).code(0)).unwrap();
+    let run = || (place.sh(&command).status, std::fs::remove_file(place.work.join("made")).is_ok());
+    assert_eq!(run(), (126, false));
+    approve(&place);
+    assert_eq!(run(), (0, true));
+    assert_eq!(run(), (126, false), "it was for once");
+    assert_eq!(events(&place, "approval.spent").len(), 1);
 }
 
 #[test]
 fn two_hooks_of_one_call_make_one_record_and_one_session() {
     let place = place_with("");
     let both = |question: &Value| {
-        let hooks = [(); 4].map(|()| asking(&place, "claude", question).start());
+        let hooks = [(); 4].map(|()| asking(&place, "codex", question).start());
         hooks.map(cp_testkit::Background::finish)
     };
-    let first = both(&question(&place, "claude", "before", "echo hi"));
+    let first = both(&question(&place, "codex", "before", "echo hi"));
     assert!(first.iter().all(|ran| ran.status == 0 && ran.stdout == first[0].stdout), "{first:?}");
     assert_eq!(place.home.at("planes/ho1/sessions").names().len(), 1);
     assert_eq!(events(&place, "host.intent").len(), 1);
     place.sh(&rewritten(&first[0]).unwrap());
-    both(&question(&place, "claude", "after", "echo hi"));
+    both(&question(&place, "codex", "after", "echo hi"));
     assert_eq!(events(&place, "host.result").len(), 1);
     // The control: another call.
-    let mut other = question(&place, "claude", "before", "echo hi");
+    let mut other = question(&place, "codex", "before", "echo hi");
     other["tool_use_id"] = "another".into();
-    ask(&place, "claude", &other).code(0);
+    ask(&place, "codex", &other).code(0);
     assert_eq!(events(&place, "host.intent").len(), 2);
 }
 
@@ -198,7 +219,6 @@ fn file_tools_meet_the_file_rules() {
         ("mcp__docs__run", json!({"script":"1"}), "host_tool"),
         ("mcp__docs__batch", json!({"calls":[{"command":"id"}]}), "host_tool"),
         ("Frobnicate", json!({"x":1}), "tools.allow"),
-        ("Skill", json!({"skill":"deploy"}), "host_tool"),
     ] {
         denied(&told(tool, input.clone()), "");
         let refused = events(&place, "exec.refused");
@@ -288,16 +308,16 @@ fn no_failure_lets_a_tool_run() {
     );
 
     // A disk that is full, as far as files go; nobody who reads the answer; no cp-session for the first question.
-    let command = format!("printf %s '{}' | (ulimit -f 0; cp-exec hook claude)", question(&place));
+    let command = format!("printf %s '{}' | (ulimit -f 0; {SHELL} cp-exec hook claude)", question(&place));
     let mut other = question(&place);
     other["tool_use_id"] = "full".into();
     denied(&place.sh(&command.replace(&question(&place).to_string(), &other.to_string())), "✗");
     let closed = place.shell(
         "bash",
-        &format!("printf %s '{}' | cp-exec hook claude | true; exit ${{PIPESTATUS[1]}}", question(&place)),
+        &format!("printf %s '{}' | {SHELL} cp-exec hook claude | true; exit ${{PIPESTATUS[1]}}", question(&place)),
     );
     assert!(matches!(closed.run().status, 0 | 2), "it was answered, or not");
-    let closed = place.sh(&format!("printf %s '{}' | cp-exec hook claude >&-", question(&place)));
+    let closed = place.sh(&format!("printf %s '{}' | {SHELL} cp-exec hook claude >&-", question(&place)));
     assert_eq!(closed.status, 2, "{closed:?}");
     let alone = place_with("");
     alone.install("cp-exec");
@@ -328,15 +348,15 @@ fn what_is_no_question_about_a_tool_passes() {
 #[test]
 fn transcript_joins_session_of_its_host() {
     let place = place_with("");
-    let told = ask(&place, "claude", &question(&place, "claude", "before", "echo hi"));
+    let told = ask(&place, "codex", &question(&place, "codex", "before", "echo hi"));
     place.sh(&rewritten(&told).unwrap());
-    let id = question(&place, "claude", "before", "")["session_id"].as_str().unwrap().to_owned();
+    let id = question(&place, "codex", "before", "")["session_id"].as_str().unwrap().to_owned();
     let user = json!({"type":"user","sessionId":id,"message":{"role":"user","content":"do it"}});
     place.work.write("transcript.jsonl", format!("{user}\n"));
-    let ran = place.sh(&format!("jq -c '{{role: .type, content: .message.content}}' transcript.jsonl | cp-session append --rows --session $(cp-session start --host claude --host-session {id} --format text)"));
+    let ran = place.sh(&format!("jq -c '{{role: .type, content: .message.content}}' transcript.jsonl | cp-session append --rows --session $(cp-session start --host codex --host-session {id} --format text)"));
     let session = place.home.at("planes/ho1/sessions").names();
     assert_eq!((session.len(), &ran.of("item")[0]["session_id"]), (1, &json!(session[0])), "{ran:?}");
-    let shown = place.sh(&format!("cp-session show {0} | jq .data.turns; cp-log audit {0} | tail -n 1 | jq -c .ok; cp-session start --host claude --host-session {id} | jq -r .data.session_id", session[0]));
+    let shown = place.sh(&format!("cp-session show {0} | jq .data.turns; cp-log audit {0} | tail -n 1 | jq -c .ok; cp-session start --host codex --host-session {id} | jq -r .data.session_id", session[0]));
     assert_eq!(shown.stdout, format!("1\ntrue\n{}\n", session[0]), "{shown:?}");
 }
 

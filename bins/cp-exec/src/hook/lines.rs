@@ -15,30 +15,14 @@ pub(crate) struct Line {
     pub timeout: Option<f64>,
 }
 
-/// The common parts of all rewritten commands of an event.
-#[derive(Debug)]
-pub(crate) struct Rewriter<'a> {
-    /// The path of this program.
-    pub program: &'a str,
-    /// The options that pass the context on.
-    pub context: &'a [String],
-    /// The value of `--hosted`.
-    pub hosted: &'a str,
-}
-
-impl Rewriter<'_> {
-    /// The rewritten command line for the host's shell.
-    pub(crate) fn of(&self, line: &Line) -> String {
-        let cwd = line.cwd.display().to_string();
-        let timeout = line.timeout.map(|limit| limit.to_string());
-        let mut words: Vec<&str> = Vec::new();
-        words.extend(self.context.iter().map(String::as_str));
-        words.extend(["--hosted", self.hosted, "--format", "raw", "--cwd", &cwd]);
-        words.extend(timeout.iter().flat_map(|limit| ["--timeout", limit.as_str()]));
-        let words: Vec<String> = words.into_iter().map(quoted).collect();
-        let (listed, program, words) = (words_for_rules(&line.command), quoted(self.program), words.join(" "));
-        format!("{listed}; {program} {words} -c '{}'", line.command.replace('\'', r"'\''"))
-    }
+/// A line of the host's shell that runs another one with this program: its path, and options.
+pub(crate) fn rewritten(line: &Line, program: &[String]) -> String {
+    let place = ["--cwd".to_owned(), line.cwd.display().to_string()];
+    let timeout = line.timeout.map(|limit| ["--timeout".to_owned(), limit.to_string()]);
+    let words = program.iter().chain(&place).chain(timeout.iter().flatten());
+    let words: Vec<String> = words.map(|word| quoted(word)).collect();
+    let command = line.command.replace('\'', r"'\''");
+    format!("{}; {} -c '{command}'", words_for_rules(&line.command), words.join(" "))
 }
 
 /// Words that a shell does not take for the name of a command.

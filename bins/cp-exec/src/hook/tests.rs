@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::hosts::facts::Does;
+use crate::hosts::Does;
 use crate::policy::Access;
 
 const RECORDED: &str = include_str!("../../tests/data/host-questions.jsonl");
@@ -158,8 +158,10 @@ proptest! {
     }
 }
 
-fn rewriting(context: &[String]) -> Rewriter<'_> {
-    Rewriter { program: "/opt/my tools/cp-exec", context, hosted: "claude/s/c'1" }
+fn rewriting(context: &[&str], line: &Line) -> String {
+    let options = ["--hosted", "claude/s/c'1", "--format", "raw"];
+    let program = ["/opt/my tools/cp-exec"].iter().chain(context).chain(&options);
+    rewritten(line, &program.map(|word| (*word).to_owned()).collect::<Vec<_>>())
 }
 
 fn line(command: &str) -> Line {
@@ -182,9 +184,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn rewritten_command_is_one_shell_word(command in "[^\0\r]{0,40}", more in r#"['"\\$`! *;|&\n]{0,12}"#) {
-        let context = ["--home".to_owned(), "/h $HOME".to_owned()];
         let command = format!("{command}{more}");
-        let rewritten = rewriting(&context).of(&line(&command));
+        let rewritten = rewriting(&["--home", "/h $HOME"], &line(&command));
         let script = rewritten.replacen("'/opt/my tools/cp-exec'", r"printf '%s\0'", 1);
         for shell in ["sh", "bash"] {
             let output = Command::new(shell).args(["-c", &script]).output().unwrap();
@@ -214,7 +215,7 @@ proptest! {
         for (command, is_denied) in
             [(format!("{before} {} {denied} {after}", start.replace("FILE", &file)), true), (format!("{before} {after}"), false)]
         {
-            let rewritten = rewriting(&[]).of(&line(&command));
+            let rewritten = rewriting(&[], &line(&command));
             let (listed, _) = rewritten.split_once("; '/opt/my tools/cp-exec'").unwrap();
             let has_words = listed.split(" && ").any(|words| words.starts_with("git 'push' 'origin'"));
             prop_assert_eq!(has_words, is_denied, "{}", rewritten);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::Tool;
 use super::lines::Line;
-use crate::hosts::facts::{Does, ToolRow};
+use crate::hosts::{Does, ToolRow};
 use crate::policy::Access;
 use crate::refusal::refuse;
 

@@ -1,9 +1,10 @@
-//! The agents of other makers, each with a table of [`facts`], and the entries of our hook in their configuration.
+//! The agents of other makers, each with a table of [`Facts`] that this program relies on, and the entries of our hook
+//! in their configuration.
 
-pub(crate) mod facts;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -12,10 +13,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cp_common::home::resolved;
 use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, json, words};
-use serde::Serialize;
+use cp_egress::Destination;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use self::facts::Facts;
+use crate::policy::home_of;
 
 /// The time limit that the host applies to the hook, in seconds. It is several times our own limit.
 const LIMIT: u64 = 30;
@@ -68,20 +70,140 @@ impl Host {
         &FACTS[self as usize]
     }
 
-    /// Its directory in a project, else that of the user, whose home directory is `home`.
-    pub(crate) fn directory(self, project: Option<&Path>, home: &Path) -> PathBuf {
+    /// Its directory in a project, else that of the user.
+    pub(crate) fn directory(self, project: Option<&Path>) -> PathBuf {
         let facts = self.facts();
         let (variable, below) = &facts.home;
         match (project, named(variable)) {
             (None, Some(own)) => own.join(below),
-            (place, _) => place.unwrap_or(home).join(&facts.directory),
+            (place, _) => place.map_or_else(person, Path::to_owned).join(&facts.directory),
         }
     }
 
     /// The file in which the host looks for hooks, of a project or of the user.
-    pub(crate) fn hook_file(self, project: Option<&Path>, home: &Path) -> PathBuf {
+    pub(crate) fn hook_file(self, project: Option<&Path>) -> PathBuf {
         let hook = &self.facts().hook;
-        self.directory(project, home).join(if project.is_some() { &hook.project } else { &hook.file })
+        self.directory(project).join(if project.is_some() { &hook.project } else { &hook.file })
+    }
+}
+
+/// The facts about a host.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Facts {
+    /// The version with which the tables were tried.
+    pub version: String,
+    /// Its directory in a project and in the home directory of the user.
+    pub directory: String,
+    /// The variable that names another directory of the user, and the path below that.
+    pub home: (String, String),
+    /// The sandbox of a whole agent.
+    pub agent: AgentFacts,
+    #[serde(default)]
+    pub hook: HookFacts,
+    /// The tools of a host with a hook.
+    #[serde(default)]
+    pub tool: Vec<ToolRow>,
+}
+
+/// The sandbox of a whole agent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AgentFacts {
+    /// The command that stores a token in the state.
+    pub login: Vec<String>,
+    /// The domains of its service.
+    pub domains: Vec<Destination>,
+    /// Variables that pass: settings of its service, and keys. A `*` at the end matches any rest.
+    pub environment: Vec<String>,
+    /// Variables that it always gets.
+    pub set: BTreeMap<String, String>,
+    /// The variables that name the private state, each with its directory in the state.
+    pub state: BTreeMap<String, String>,
+    /// Names of telemetry and updates, whose refusal needs no message; `*.` stands for any name below.
+    pub quiet: Vec<String>,
+    /// Directories and members of files (`FILE#MEMBER`) of the user's own that a new state does not get.
+    pub left_out: Vec<String>,
+    /// Files that a new state gets from the user's own.
+    pub seed: Vec<Seed>,
+}
+
+/// A file that a new state gets.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Seed {
+    /// Its paths below the user's own directory of the host; the first that exists is copied.
+    pub from: Vec<String>,
+    /// Its path in the state.
+    pub to: String,
+    /// The members that are copied, as paths in which `*` stands for any name; a file without this list is copied as a
+    /// whole. Members that hold credentials or run programs are not listed.
+    pub members: Vec<String>,
+    /// The members that name a definition, each with the table of the definitions. Without its definition a name is not
+    /// copied.
+    pub definitions: BTreeMap<String, String>,
+}
+
+/// The configuration of a hook.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HookFacts {
+    /// The file with hooks in the directory of the user, and that of a project.
+    pub file: String,
+    pub project: String,
+    /// The events for which the host calls the hook.
+    pub events: Vec<String>,
+    /// Members of a handler that only this host has.
+    #[serde(default)]
+    pub handler: Map<String, Value>,
+    /// The next step for the user after the installation.
+    pub next: String,
+}
+
+/// Tools of one kind. The lists hold the names of members of a tool's input.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ToolRow {
+    pub names: Vec<String>,
+    pub does: Does,
+    /// The members that hold a command line, the input of a command, or a patch.
+    pub command: Vec<String>,
+    pub paths: Vec<String>,
+    /// The members that hold path patterns.
+    pub patterns: Vec<String>,
+    /// The members that name the working directory.
+    pub directory: Vec<String>,
+    /// Inputs, each with the effects that the tool has in the directory /w.
+    pub examples: Vec<(String, Vec<String>)>,
+}
+
+/// The kind of a tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Does {
+    /// Runs a command line.
+    Shell,
+    /// Writes to the standard input of a running command.
+    Stdin,
+    /// Runs the command lines of a file.
+    Skill,
+    Read,
+    Write,
+    /// Changes the files that a patch names.
+    Patch,
+    /// Reads files below a directory, which is the working directory if no member names one.
+    Search,
+    /// Requests something from the network.
+    Fetch,
+    /// Nothing outside of the host. Another agent that it starts asks about its own tool calls.
+    #[default]
+    None,
+}
+
+impl Facts {
+    /// The row of a tool.
+    pub(crate) fn tool(&self, name: &str) -> Option<&ToolRow> {
+        self.tool.iter().find(|row| row.names.iter().any(|known| known == name))
     }
 }
 
@@ -91,14 +213,8 @@ fn named(variable: &str) -> Option<PathBuf> {
 }
 
 /// The user's home directory, as the agents determine it.
-pub(crate) fn person() -> Option<PathBuf> {
-    named("HOME")
-}
-
-/// This program and its home as absolute paths, for an agent's configuration.
-pub(crate) fn own(context: &Context) -> Result<(String, String)> {
-    let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
-    Ok((text_of(&lasting(program))?, text_of(&resolved(context.home.root()))?))
+fn person() -> PathBuf {
+    named("HOME").unwrap_or_else(|| home_of(rustix::process::getuid().as_raw()))
 }
 
 /// The path of a program that an update keeps: an installed release is also `current`, beside it.
@@ -113,20 +229,26 @@ pub(crate) fn text_of(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| Error::validation("the path is not UTF-8").in_file(path))
 }
 
-/// The hook command: this program with its home, which no variable of a project can change.
-pub(crate) struct Command<'a> {
+/// The hook command: this program with its home, which no variable of a project can change. Both are absolute paths.
+pub(crate) struct Command {
     pub host: Host,
-    pub program: &'a str,
-    pub home: &'a str,
+    pub program: String,
+    pub home: String,
     /// True inside of the agent's sandbox, where each line of its shell is decided about anyway.
     pub is_inside: bool,
 }
 
-impl Command<'_> {
+impl Command {
+    pub(crate) fn of(host: Host, context: &Context) -> Result<Self> {
+        let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
+        let home = text_of(&resolved(context.home.root()))?;
+        Ok(Self { host, program: text_of(&lasting(program))?, home, is_inside: false })
+    }
+
     /// The command line for the host's shell. If the program is missing or killed, the line exits with 2, which is
     /// the only status that hosts accept as a refusal. After a refusal of the hook its own message is kept.
     pub(crate) fn line(&self) -> String {
-        let words = [self.program, "--home", self.home, "hook", self.host.name()].map(quoted);
+        let words = [&self.program, "--home", &self.home, "hook", self.host.name()].map(quoted);
         format!("{} || {{ [ $? -eq 2 ] || echo '{FAILED}' >&2; exit 2; }}", words.join(" "))
     }
 
@@ -139,35 +261,47 @@ impl Command<'_> {
         let lists = hook.events.iter().map(|event| (event.clone(), groups.clone()));
         let mut all = json!({ "hooks": lists.collect::<Map<_, _>>() });
         if self.host == Host::Claude && !self.is_inside {
-            all["env"] = json!({ SHELL_PREFIX: shell_file(Path::new(self.home)) });
+            all["env"] = json!({ SHELL_PREFIX: self.shell_file() });
         }
         all
     }
+
+    /// The file of the program of [`SHELL_PREFIX`].
+    pub(crate) fn shell_file(&self) -> PathBuf {
+        Path::new(&self.home).join(SHELL_FILE)
+    }
+
+    /// The text of the program.
+    pub(crate) fn shell_text(&self) -> String {
+        let name = self.host.name();
+        let words = [&self.program, "--home", &self.home, "--format", "raw", "hook", "shell", name, "--"].map(quoted);
+        format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))
+    }
+
+    /// True if Claude Code starts its command lines with our program, according to the environment of this process,
+    /// and not with another one, which for example the settings of a project name.
+    pub(crate) fn is_shell(&self) -> bool {
+        let named = named(SHELL_PREFIX).filter(|_| self.host == Host::Claude);
+        named.is_some_and(|program| program == self.shell_file() && program.is_file())
+    }
 }
 
-/// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
-pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
-    let (host, members, text) = (command.host, command.members(), text.unwrap_or_default());
-    let mut value = parsed(text, &members)?;
-    if take_ours(host, &mut value) == take_ours(host, &mut members.clone()) {
-        return Ok(text.to_owned());
-    }
+/// Returns the text with our hook, once for each event, after all other entries. Replaces earlier entries of our hook.
+pub(crate) fn add_hook(command: &Command, text: Option<&str>) -> Result<String> {
+    let (members, text) = (command.members(), text.unwrap_or_default());
+    let before = parsed(text, &members)?;
+    let mut value = before.clone();
+    take_out(command.host, "", &mut value);
     merge("the text", &mut value, &members).map_err(|why| uneditable(why, &members))?;
-    Ok(format!("{value:#}\n"))
+    Ok(if value == before { text.to_owned() } else { format!("{value:#}\n") })
 }
 
 /// Returns the text without our hook; `None` if nothing is left.
 pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
-    let mut value = parsed(text, &Value::Null)?;
-    if take_ours(host, &mut value).is_empty() {
-        return Ok(Some(text.to_owned()));
-    }
-    Ok((value != json!({})).then(|| format!("{value:#}\n")))
-}
-
-/// True if a text has an entry of our hook.
-pub(crate) fn has_hook(host: Host, text: &str) -> Result<bool> {
-    Ok(!take_ours(host, &mut parsed(text, &Value::Null)?).is_empty())
+    let before = parsed(text, &Value::Null)?;
+    let mut value = before.clone();
+    take_out(host, "", &mut value);
+    Ok(if value == before { Some(text.to_owned()) } else { (value != json!({})).then(|| format!("{value:#}\n")) })
 }
 
 /// Parses a strict JSON text. `paste` is shown in an error, for the user to insert by hand.
@@ -202,40 +336,25 @@ fn merge(name: &str, value: &mut Value, added: &Value) -> std::result::Result<()
     Ok(())
 }
 
-/// Takes our entries out of a value, and containers that have nothing else. Returns the entries, each with the name of
-/// its member or list, in an order that does not depend on the text.
-fn take_ours(host: Host, value: &mut Value) -> Vec<String> {
-    let mut taken = Vec::new();
-    take_out(host, "", value, &mut taken);
-    taken.sort();
-    taken
-}
-
-/// Moves our entries from a value to `taken`. True if nothing else is in it.
-fn take_out(host: Host, name: &str, value: &mut Value, taken: &mut Vec<String>) -> bool {
-    if is_ours(host, name, value) {
-        taken.push(format!("{name}: {value}"));
-        return true;
-    }
+/// Takes our entries out of a value, and containers that have nothing else. True if nothing else is in it.
+fn take_out(host: Host, name: &str, value: &mut Value) -> bool {
+    let count = |value: &Value| value.as_object().map_or(0, Map::len) + value.as_array().map_or(0, Vec::len);
+    let before = count(value);
     match value {
-        Value::Object(members) => {
-            let count = members.len();
-            members.retain(|name, member| !take_out(host, name, member, taken));
-            count > 0 && members.is_empty()
-        }
-        Value::Array(values) => {
-            let count = values.len();
-            values.retain_mut(|element| !take_out(host, name, element, taken));
-            count > 0 && values.is_empty()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        _ if is_ours(host, name, value) => return true,
+        Value::Object(members) => members.retain(|name, member| !take_out(host, name, member)),
+        Value::Array(values) => values.retain_mut(|element| !take_out(host, name, element)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+    before > 0 && count(value) == 0
 }
 
 /// True for our handler, a group of our handlers, and our program of [`SHELL_PREFIX`].
 fn is_ours(host: Host, name: &str, value: &Value) -> bool {
     let group = value["hooks"].as_array().filter(|handlers| !handlers.is_empty());
-    let is_prefix = host == Host::Claude && name == SHELL_PREFIX && value.as_str().is_some_and(is_shell_file);
+    let is_prefix = host == Host::Claude
+        && name == SHELL_PREFIX
+        && value.as_str().is_some_and(|file| Path::new(file).ends_with(SHELL_FILE));
     is_prefix || is_handler(host, value) || group.is_some_and(|all| all.iter().all(|one| is_handler(host, one)))
 }
 
@@ -253,50 +372,4 @@ pub(crate) const SHELL_PREFIX: &str = "CLAUDE_CODE_SHELL_PREFIX";
 
 /// The file of the program below a home. Commands inside of an agent use it as well, so it is not in a hidden
 /// directory.
-const FILE: &str = "bin/claude-shell";
-
-/// The file of the program in a home.
-pub(crate) fn shell_file(home: &Path) -> PathBuf {
-    home.join(FILE)
-}
-
-/// True for the program of any home.
-fn is_shell_file(value: &str) -> bool {
-    Path::new(value).ends_with(FILE)
-}
-
-/// The text of the program.
-pub(crate) fn shell_text(command: &Command<'_>) -> String {
-    let name = command.host.name();
-    let words = [command.program, "--home", command.home, "--format", "raw", "hook", "shell", name, "--"].map(quoted);
-    format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))
-}
-
-/// True if the program is in its file, unchanged.
-pub(crate) fn is_shell_written(command: &Command<'_>) -> bool {
-    std::fs::read_to_string(shell_file(Path::new(command.home))).is_ok_and(|now| now == shell_text(command))
-}
-
-/// The program that runs the command lines of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostShell {
-    /// Our program, which runs them in the sandbox.
-    Sandboxed,
-    /// Another program, which for example the settings of a project name.
-    Foreign,
-    /// The shell of the host.
-    Default,
-}
-
-impl HostShell {
-    /// The program that Claude Code uses, according to the environment of this process.
-    pub(crate) fn of(command: &Command<'_>) -> Self {
-        match std::env::var_os(SHELL_PREFIX).filter(|_| command.host == Host::Claude) {
-            Some(prefix) if prefix == shell_file(Path::new(command.home)) && is_shell_written(command) => {
-                Self::Sandboxed
-            }
-            Some(_) => Self::Foreign,
-            None => Self::Default,
-        }
-    }
-}
+pub(crate) const SHELL_FILE: &str = "bin/claude-shell";

@@ -5,10 +5,10 @@ use std::os::unix::fs::symlink;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Command, FAILED, Host, SHELL_PREFIX, add_hook, has_hook, lasting, remove_hook};
+use super::{Command, FAILED, Host, SHELL_PREFIX, add_hook, lasting, remove_hook};
 
-fn command(host: Host, program: &str) -> Command<'_> {
-    Command { host, program, home: "/the/home", is_inside: false }
+fn command(host: Host, program: &str) -> Command {
+    Command { host, program: program.to_owned(), home: "/the/home".to_owned(), is_inside: false }
 }
 
 /// Settings with handlers and groups of other tools, some of which resemble ours.
@@ -58,7 +58,6 @@ proptest! {
         let (own, text) = (command(host, "/usr/bin/cp-exec"), settings.to_string());
         let with = add_hook(&own, Some(&text)).unwrap();
         prop_assert_eq!(with.matches(FAILED).count(), host.facts().hook.events.len());
-        prop_assert!(has_hook(host, &with).unwrap() && !has_hook(host, &text).unwrap());
         prop_assert_eq!(with.contains(SHELL_PREFIX), host == Host::Claude);
         prop_assert_eq!(&add_hook(&own, Some(&with)).unwrap(), &with, "twice is once");
         let rest = remove_hook(host, &with).unwrap().unwrap();

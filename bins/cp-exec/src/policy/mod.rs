@@ -32,7 +32,7 @@ pub(crate) use self::modules::Module;
 use self::modules::{Governed, modules};
 use self::patterns::{Anchors, Pattern, patterns};
 pub(crate) use self::patterns::{escaped, expand, normal};
-pub(crate) use self::trust::{check_directory, name_of, others_write};
+pub(crate) use self::trust::{check_directory, home_of, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
 use crate::refusal::refuse;

@@ -58,7 +58,7 @@ pub(crate) fn name_of(uid: u32) -> String {
 }
 
 /// The home directory of a user, or `$HOME` if the user is not listed.
-pub(super) fn home_of(uid: u32) -> PathBuf {
+pub(crate) fn home_of(uid: u32) -> PathBuf {
     field(uid, 5)
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(PathBuf::from))

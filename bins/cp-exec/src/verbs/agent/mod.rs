@@ -17,8 +17,7 @@ use cp_egress::{Destination, Network};
 use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on, variables};
 use crate::decision::{AgentCommand, UNLIMITED, decide_agent};
 use crate::glob::name_matches;
-use crate::hosts::facts::AgentFacts;
-use crate::hosts::{Host, shell_file};
+use crate::hosts::{AgentFacts, Host, SHELL_FILE};
 use crate::policy::Policy;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
 
@@ -126,7 +125,7 @@ impl Args {
         let mut state = real("--state", &self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
-            say(context, "state", own.create(policy, context)?);
+            say(context, "state", own.create(context)?);
             env.extend(own.variables()?);
             state.push(own.directory);
         }
@@ -135,7 +134,7 @@ impl Args {
         let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
         domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let script = Some(shell_file(policy.cp_home.root())).filter(|script| script.is_file());
+        let script = Some(policy.cp_home.root().join(SHELL_FILE)).filter(|script| script.is_file());
         Ok(AgentCommand {
             argv,
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),

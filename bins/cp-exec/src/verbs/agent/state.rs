@@ -10,8 +10,7 @@ use cp_common::home::{make_directory, write_whole};
 use cp_common::{Context, Error, Result};
 use serde_json::{Map, Value};
 
-use crate::hosts::facts::Seed;
-use crate::hosts::{Command, Host, add_hook, own, person, text_of};
+use crate::hosts::{Command, Host, Seed, add_hook, text_of};
 use crate::policy::Policy;
 use crate::verbs::hook::install::edit;
 
@@ -31,13 +30,13 @@ impl State {
 
     /// Creates what is missing. Returns messages about settings that could not be copied,
     /// and at the first start about those that never are.
-    pub(super) fn create(&self, policy: &Policy, context: &Context) -> Result<Vec<String>> {
+    pub(super) fn create(&self, context: &Context) -> Result<Vec<String>> {
         let (facts, is_new) = (&self.host.facts().agent, !self.directory.exists());
         make_directory(&self.directory)?;
         for below in facts.state.values() {
             make_directory(&self.directory.join(below))?;
         }
-        let own = self.host.directory(None, &person().unwrap_or_else(|| policy.loaded.home.clone()));
+        let own = self.host.directory(None);
         let mut notes = Vec::new();
         for seed in &facts.seed {
             let to = self.directory.join(&seed.to);
@@ -61,8 +60,7 @@ impl State {
 
     /// Puts the hook into the configuration in the state, which the agent may have changed.
     fn add_hook(&self, context: &Context) -> Result<()> {
-        let (program, home) = own(context)?;
-        let command = Command { host: self.host, program: &program, home: &home, is_inside: true };
+        let command = Command { is_inside: true, ..Command::of(self.host, context)? };
         let file = self.directory.join(&self.host.facts().hook.file);
         // A link of the agent is refused, because it would lead to a file that it must not read.
         let change = edit(&file, Some(0o600), |text| add_hook(&command, text).map(Some))?;

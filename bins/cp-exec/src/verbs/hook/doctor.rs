@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, on_path};
+use cp_common::home::resolved;
 use cp_common::program::describe::report;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
 
-use crate::hosts::{self, Command, Host, add_hook, has_hook, is_shell_written, own};
-use crate::policy;
+use super::install::edits;
+use crate::files::Pending;
+use crate::hosts::{Command, Host, remove_hook};
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
@@ -34,14 +36,34 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let mut checks = vec![policy_check(context)];
-    let (person, here) = (person(context)?, context.base()?);
+    let (mut checks, here) = (vec![policy_check(context)], context.base()?);
     for host in Host::HOOKED.into_iter().filter(|host| args.host.is_none_or(|asked| asked == *host)) {
-        let files = [("person", host.hook_file(None, &person)), ("project", host.hook_file(Some(&here), &person))];
-        let hooks = files.iter().filter_map(|(whose, file)| configured(host, whose, file, context)).collect::<Vec<_>>();
-        let program = on_path(host.name());
-        if args.host.is_some() || program.is_some() || !hooks.is_empty() {
-            checks.extend(host_checks(host, program.as_deref(), hooks, &here, context)?);
+        let (name, ours, program) = (host.name(), Command::of(host, context)?, on_path(host.name()));
+        let places = [("person", None), ("project", Some(&*here))];
+        let hooks: Vec<_> =
+            places.into_iter().filter_map(|(whose, project)| configured(&ours, whose, project)).collect();
+        if args.host.is_none() && program.is_none() && hooks.is_empty() {
+            continue;
+        }
+        checks.push(match &program {
+            Some(program) => Check::pass(name, installed(host, program)),
+            None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
+        });
+        if hooks.is_empty() {
+            let (check, message) = (format!("{name}_hook"), "has no hook: its tools run freely");
+            let fix = format!("`cp-exec hook install {name}` puts it in, with --project DIR for one project");
+            checks.push(Check::not_fine(&check, Status::Fail, message, fix));
+            continue;
+        }
+        checks.extend(hooks);
+        match program.map(|program| routes(&ours, &program, &here)) {
+            Some(Err(error)) if error.code() == Code::Interrupted => return Err(error),
+            Some(Err(error)) => {
+                let fix = error.hint_text().unwrap_or("try again").to_owned();
+                checks.push(Check::not_fine(&format!("{name}_shell"), Status::Fail, error.message(), fix));
+            }
+            Some(Ok(routes)) => checks.extend(routes),
+            None => {}
         }
     }
     if checks.len() == 1 {
@@ -49,42 +71,6 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
     }
     report(&checks, context)
-}
-
-/// The checks of a host: its program, its hooks, and its routes if it has a hook.
-fn host_checks(
-    host: Host,
-    program: Option<&Path>,
-    hooks: Vec<Check>,
-    here: &Path,
-    context: &Context,
-) -> Result<Vec<Check>> {
-    let name = host.name();
-    let mut checks = vec![match program {
-        Some(program) => Check::pass(name, installed(host, program)),
-        None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
-    }];
-    if hooks.is_empty() {
-        let fix = format!("`cp-exec hook install {name}` puts it in, with --project DIR for one project");
-        checks.push(Check::not_fine(&format!("{name}_hook"), Status::Fail, "has no hook: its tools run freely", fix));
-        return Ok(checks);
-    }
-    checks.extend(hooks);
-    match program.map(|program| routes(host, program, here, context)) {
-        Some(Err(error)) if error.code() == Code::Interrupted => return Err(error),
-        Some(Err(error)) => {
-            let fix = error.hint_text().unwrap_or("try again").to_owned();
-            checks.push(Check::not_fine(&format!("{name}_shell"), Status::Fail, error.message(), fix));
-        }
-        Some(Ok(routes)) => checks.extend(routes),
-        None => {}
-    }
-    Ok(checks)
-}
-
-/// The home directory of the user, as the hosts determine it.
-pub(super) fn person(context: &Context) -> Result<PathBuf> {
-    hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)
 }
 
 /// The program and its version, and the version with which the routes were tried if it is another one.
@@ -96,49 +82,40 @@ fn installed(host: Host, program: &Path) -> String {
     format!("{} {own}{other}", program.display())
 }
 
-/// Checks that the hook in a file is the one that would be installed now; `None` without a hook.
-fn configured(host: Host, whose: &str, file: &Path, context: &Context) -> Option<Check> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let found = has_hook(host, &text);
-    if found.as_ref().is_ok_and(|is_there| !is_there) {
+/// Checks that the hook of the user or of a project is the one that would be installed now; `None` without a hook.
+fn configured(ours: &Command, whose: &str, project: Option<&Path>) -> Option<Check> {
+    let (host, file) = (ours.host, ours.host.hook_file(project));
+    let text = std::fs::read_to_string(&file).ok()?;
+    if remove_hook(host, &text).is_ok_and(|rest| rest == Some(text)) {
         return None;
     }
-    let why = found.and_then(|_| own(context)).and_then(|(program, home)| {
-        let command = Command { host, program: &program, home: &home, is_inside: false };
-        Ok(if host == Host::Claude && !is_shell_written(&command) {
-            Some("the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs")
-        } else if add_hook(&command, Some(&text))? != text {
-            Some("not as this cp-exec writes it, so it may not close")
-        } else {
-            None
-        })
-    });
-    let (name, place) = (format!("{}_{whose}", host.name()), file.display());
-    let why = match &why {
-        Ok(None) => return Some(Check::pass(&name, place.to_string())),
-        Ok(Some(why)) => why,
-        Err(error) => error.message(),
+    let (name, file) = (format!("{}_{whose}", host.name()), resolved(&file));
+    let why = match edits(&file, host, Some(ours)).map(|edits| edits.into_iter().find(Pending::is_change)) {
+        Ok(None) => return Some(Check::pass(&name, file.display().to_string())),
+        Ok(Some(Pending { path, .. })) => {
+            format!("{}: missing, or not as this cp-exec writes it, so it may not close", path.display())
+        }
+        Err(error) => error.message().to_owned(),
     };
-    let fix = format!("`cp-exec hook install {}` replaces it", host.name());
-    Some(Check::not_fine(&name, Status::Fail, format!("{place}: {why}"), fix))
+    Some(Check::not_fine(&name, Status::Fail, why, format!("`cp-exec hook install {}` replaces it", host.name())))
 }
 
 /// Runs the host with a model that tries each of its routes, by a script that every installation has. With the hook, no
 /// call has an effect outside of the project, and the model receives the output of a line from our sandbox, or the
 /// refusal.
-fn routes(host: Host, program: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
+fn routes(ours: &Command, program: &Path, here: &Path) -> Result<Vec<Check>> {
+    let name = ours.host.name();
     let not_run = |why: &str, fix: &str| {
-        vec![Check::not_fine(&format!("{}_routes", host.name()), Status::Warn, format!("not tried: {why}"), fix)]
+        vec![Check::not_fine(&format!("{name}_routes"), Status::Warn, format!("not tried: {why}"), fix)]
     };
-    let (own, home) = own(context)?;
     let Some(python) = on_path("python3") else {
         return Ok(not_run("there is no python3", "install it, or add its directory to PATH"));
     };
-    let Some(script) = script(Path::new(&own)) else {
+    let Some(script) = script(Path::new(&ours.program)) else {
         return Ok(not_run("the script hook-canary is not there", "install the programs as a release does"));
     };
-    let words = ["-I".as_ref(), script.as_os_str(), host.name().as_ref(), program.as_os_str()];
-    let words = words.into_iter().chain([&own, &home, SUPERVISOR].map(OsStr::new));
+    let words = ["-I".as_ref(), script.as_os_str(), name.as_ref(), program.as_os_str()];
+    let words = words.into_iter().chain([&ours.program, &ours.home, SUPERVISOR].map(OsStr::new));
     let options = ChildOptions { after_input: Duration::ZERO, stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
     let mut child = Child::start("hook-canary", &cmd(python, words).dir(here), options)?;
     let said = child.output(None, &mut |_| Ok(()))?.map(|(_, said)| said).unwrap_or_default();

@@ -14,9 +14,8 @@ use cp_ledger::{Entry, effect_ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::doctor::person;
 use crate::files::{After, Pending};
-use crate::hosts::{Command, Host, add_hook, own, remove_hook, shell_file, shell_text};
+use crate::hosts::{Command, Host, add_hook, remove_hook};
 use crate::tools::filesystem::present;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
@@ -74,40 +73,35 @@ impl Reply for Changed {
     }
 }
 
-pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
-    let (program, home) = own(context)?;
-    let command = Command { host: args.host, program: &program, home: &home, is_inside: false };
-    change(args, Some(&command), context)
+/// The changes that put a hook into the configuration in a file, or take it out: the configuration first.
+pub(super) fn edits(file: &Path, host: Host, added: Option<&Command>) -> Result<Vec<Pending>> {
+    let mut edits = vec![edit(file, None, |text| match added {
+        Some(command) => add_hook(command, text).map(Some),
+        None => text.map_or(Ok(None), |text| remove_hook(host, text)),
+    })?];
+    if let Some(command) = added.filter(|_| host == Host::Claude) {
+        edits.push(edit(&resolved(&command.shell_file()), Some(0o755), |_| Ok(Some(command.shell_text())))?);
+    }
+    Ok(edits)
 }
 
-pub(super) fn remove(args: &Args, context: &mut Context) -> Result<()> {
-    change(args, None, context)
-}
-
-/// Adds the hook with this command, or removes it.
-fn change(args: &Args, added: Option<&Command<'_>>, context: &mut Context) -> Result<()> {
-    let (verb, host) = (if added.is_some() { &INSTALL } else { &REMOVE }, args.host);
-    let missing =
-        |e| Error::not_found(format!("the project: {e}")).in_file(args.project.as_deref().unwrap_or("".as_ref()));
-    let project = args.project.as_ref().map(|project| project.canonicalize().map_err(missing)).transpose()?;
-    let person = person(context)?;
-    let file = resolved(&host.hook_file(project.as_deref(), &person));
+/// Adds the hook, or removes it.
+pub(super) fn change(args: &Args, verb: &VerbDoc, context: &mut Context) -> Result<()> {
+    let host = args.host;
+    let added = (verb.path == INSTALL.path).then(|| Command::of(host, context)).transpose()?;
+    let real =
+        |path: &PathBuf| path.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(path));
+    let project = args.project.as_ref().map(real).transpose()?;
+    let file = resolved(&host.hook_file(project.as_deref()));
     let excluded = project.as_deref().and_then(|project| exclude(project, host));
     for file in excluded.iter().map(|(list, _)| list).chain([&file]) {
         cp_policy::check_writable(&context.home, file)?;
     }
     confirm::write(verb, &(host, file.clone()), &args.write, context, |_| {
-        let mut edits = vec![edit(&file, None, |text| match added {
-            Some(command) => add_hook(command, text).map(Some),
-            None => text.map_or(Ok(None), |text| remove_hook(host, text)),
-        })?];
+        let mut edits = edits(&file, host, added.as_ref())?;
         let [before, after] = edits[0].hashes().map(|hash| hash.map(|hash| hash.to_string()));
         if let Some((list, line)) = &excluded {
             edits.push(edit(list, None, |text| Ok(with_line(text, line, added.is_some())))?);
-        }
-        if let Some(command) = added.filter(|command| command.host == Host::Claude) {
-            let script = resolved(&shell_file(command.home.as_ref()));
-            edits.push(edit(&script, Some(0o755), |_| Ok(Some(shell_text(command))))?);
         }
         edits.retain(Pending::is_change);
         let answer = Changed {
@@ -115,7 +109,7 @@ fn change(args: &Args, added: Option<&Command<'_>>, context: &mut Context) -> Re
             file: file.display().to_string(),
             is_new: !edits.is_empty(),
             sha256: after.clone(),
-            next: added.map(|_| host.facts().hook.next.clone()),
+            next: added.as_ref().map(|_| host.facts().hook.next.clone()),
         };
         if !answer.is_new {
             return Plan::nothing(answer);
@@ -138,7 +132,7 @@ fn change(args: &Args, added: Option<&Command<'_>>, context: &mut Context) -> Re
             }
             if after.is_none() {
                 // A directory with other files stays.
-                let own = resolved(&host.directory(project.as_deref(), &person));
+                let own = resolved(&host.directory(project.as_deref()));
                 let around = file.ancestors().skip(1).take_while(|directory| directory.starts_with(&own));
                 around.take_while(|directory| std::fs::remove_dir(directory).is_ok()).for_each(drop);
             }
@@ -179,7 +173,7 @@ fn exclude(project: &Path, host: Host) -> Option<(PathBuf, String)> {
     let asked = ["-c", "safe.directory=*", "rev-parse", "--git-path", "info/exclude"];
     let git = cmd(on_path("git")?, asked).dir(project).env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
     let list = git.stderr_null().read().ok()?;
-    let line = format!("**/{}", host.hook_file(Some("".as_ref()), project).display());
+    let line = format!("**/{}", host.hook_file(Some("".as_ref())).display());
     Some((resolved(&project.join(list.lines().next()?)), line))
 }
 

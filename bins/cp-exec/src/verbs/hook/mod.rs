@@ -1,12 +1,10 @@
 //! `cp-exec hook HOST`: answers a host's question about a tool call in the host's format. A call that is not
 //! explicitly allowed does not run. Its verbs add the hook to the host's configuration.
 
-mod decided;
 pub(crate) mod doctor;
 pub(crate) mod install;
 pub(crate) mod shell;
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
@@ -14,18 +12,22 @@ use cp_common::home::lock;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, coprocess};
+use cp_ledger::format::approval::Said;
 use cp_ledger::sessions::{HostNote, Session};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::decided::Question;
+use crate::decision::{self, confirm};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
-use crate::hook::{self, Event, Moment, Output, Tool, Verdict, effect_of};
-use crate::hosts::{self, Host, HostShell, own};
-use crate::policy::HostCall;
-use crate::run::Engine;
+use crate::hook::{self, Event, Line, Moment, Output, Tool, ToolEffect, Verdict, effect_of, original_of, rewritten};
+use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
+use crate::policy::{Confirm, HostCall, LONGEST as LONGEST_RUN};
+use crate::refusal::refuse;
+use crate::request::{Command, Form};
 use crate::run::approvals::paused;
+use crate::run::{Engine, until_answered};
+use crate::tools::{executable, filesystem};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook",
@@ -70,9 +72,9 @@ pub(super) enum Verb {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match (&args.verb, args.host) {
-        (Some(Verb::Install(args)), _) => install::install(args, context),
+        (Some(Verb::Install(args)), _) => install::change(args, &install::INSTALL, context),
         (Some(Verb::Doctor(args)), _) => doctor::run(args, context),
-        (Some(Verb::Remove(args)), _) => install::remove(args, context),
+        (Some(Verb::Remove(args)), _) => install::change(args, &install::REMOVE, context),
         (Some(Verb::Shell(args)), _) => shell::run(args, context),
         (None, Some(host)) => answer(host, context),
         (None, None) => Err(Error::usage("which agent asks?").hint("cp-exec hook claude or cp-exec hook codex")),
@@ -192,19 +194,14 @@ fn is_new(engine: &mut Engine, stage: &str, hash: &str) -> Result<bool> {
 fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context) -> Result<()> {
     let base = context.base()?;
     let cwd = event.cwd.as_deref().unwrap_or(&base);
-    let handed_on = context.handed_on().into_iter().map(OsString::into_string);
-    let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
-    let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
-    let (program, home) = own(context)?;
-    let command = hosts::Command { host: event.host, program: &program, home: &home, is_inside: false };
-    let asking = Question {
-        tool,
-        cwd,
-        program: &program,
-        handed_on: &handed_on,
-        may_ask: event.may_ask() && is_attended(),
-        shell: HostShell::of(&command),
-    };
+    let ours = hosts::Command::of(event.host, context)?;
+    let is_shell = ours.is_shell();
+    let mut program = vec![ours.program];
+    for word in context.handed_on() {
+        program.push(text_of(word.as_ref())?);
+    }
+    program.extend(["--hosted", &hosted(event)?.word(), "--format", "raw"].map(str::to_owned));
+    let asking = Question { event, tool, cwd, program, is_shell };
     let (asked, input_hash) = (hook::command(tool), input_hash(tool));
     let is_first = is_new(engine, "host.intent", &input_hash)?;
     let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
@@ -258,7 +255,102 @@ fn keeps_content(engine: &Engine) -> bool {
     engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
 }
 
+const ASKED: &str = "approval.asked";
+const SPENT: &str = "approval.spent";
+
 /// True if a person can answer questions, according to the environment of Claude Code, which settings cannot change.
 fn is_attended() -> bool {
     std::env::var("CLAUDE_CODE_SESSION_ATTENDED").is_ok_and(|attended| attended == "1")
+}
+
+/// A question about a tool call.
+struct Question<'a> {
+    event: &'a Event,
+    tool: &'a Tool,
+    /// The working directory of the host.
+    cwd: &'a Path,
+    /// The words before the options of a line that this program runs.
+    program: Vec<String>,
+    /// True if the host starts its command lines with our program.
+    is_shell: bool,
+}
+
+impl Question<'_> {
+    /// The decision, and the rule that made it. A refusal is an error, and a call that awaits approval is recorded.
+    fn decide(&self, engine: &mut Engine, effect: &ToolEffect) -> Result<(Verdict, String)> {
+        let tool = &self.tool.name;
+        for (access, path) in &effect.files {
+            filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
+        }
+        match (effect.does, &effect.line) {
+            (Some(Does::Skill), _) | (_, Some(_)) if self.event.host == Host::Claude && !self.is_shell => {
+                let message = format!("{SHELL_PREFIX} is not the program of cp-exec, so commands would run outside");
+                Err(refuse("host_shell", message).hint(format!(
+                    "`cp-exec hook install claude` sets env.{SHELL_PREFIX}; remove it from the settings of the project"
+                )))
+            }
+            (does, Some(line)) => self.shell(engine, line.clone(), does.is_some() && self.is_shell),
+            (Some(Does::Read | Does::Write | Does::Patch | Does::Search), None) => {
+                Ok((Verdict::Pass, "paths".to_owned()))
+            }
+            (Some(Does::Fetch), None) => {
+                self.by_name(engine, Some(format!("`{tool}` uses the network outside of the sandbox")))
+            }
+            (Some(Does::Shell | Does::Stdin | Does::Skill | Does::None), None) => self.by_name(engine, None),
+            (None, None) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
+        }
+    }
+
+    /// Decides about a tool by its name. `risk` is the reason to ask about a tool that the policy does not list.
+    fn by_name(&self, engine: &mut Engine, risk: Option<String>) -> Result<(Verdict, String)> {
+        let name = &self.tool.name;
+        if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
+            let by_agent = engine.policy.exec().confirm == Confirm::Agent;
+            if let Some(why) = risk.filter(|_| by_agent && self.event.may_ask() && is_attended()) {
+                return Ok((Verdict::Ask(self.tool.input.clone(), why), "tools.allow".to_owned()));
+            }
+            // The tools of one server are usually allowed together.
+            let server = name.rsplit_once("__").map_or_else(|| name.clone(), |(server, _)| format!("{server}__*"));
+            let line = format!("[tools] allow = [\"{}\", \"{server}\"]", executable::BY_DEFAULT);
+            return Err(error.hint(engine.policy.setting_hint(&line)));
+        }
+        if !executable::requires_approval(&engine.policy, name) {
+            return Ok((Verdict::Pass, "tools.allow".to_owned()));
+        }
+        let input = Value::Object(self.tool.input.clone());
+        let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
+        // It holds until the call has a result. An entry that contains words of a run can only end it.
+        if !engine.journal.has(SPENT, &[SPENT, "host.result"], &[&approval.id])? {
+            let spend = |engine: &mut Engine| confirm::spend(&engine.policy, &approval);
+            // The request is recorded once.
+            let is_asked =
+                engine.journal.has(ASKED, &[ASKED, "approval.granted", "approval.denied"], &[&approval.id])?;
+            let granted = if is_asked { spend(engine)? } else { until_answered(engine, false, spend)? };
+            engine.journal.approval(Said::Spent(&granted.grant), &granted.approval)?;
+        }
+        Ok((Verdict::Pass, "tools.approve".to_owned()))
+    }
+
+    /// Rewrites a command line to run in our sandbox, where it is decided about again. A contained line stays as it
+    /// is, so that the host applies its own rules to it.
+    fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<(Verdict, String)> {
+        let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST_RUN)), ..line };
+        let is_rewritten = |original: &Line| rewritten(original, &self.program) == line.command;
+        let line = original_of(&line).filter(is_rewritten).unwrap_or(line);
+        let command = Command {
+            form: Form::Line(line.command.clone()),
+            cwd: Some(line.cwd.display().to_string()),
+            timeout: line.timeout,
+            ..Command::default()
+        };
+        command.check()?;
+        let decision = decision::decide(&engine.policy, &mut engine.hashes, &command)?;
+        if contained {
+            return Ok((Verdict::Pass, decision.finding.rule));
+        }
+        let mut input = self.tool.input.clone();
+        let member = if input.contains_key("command") { "command" } else { "cmd" };
+        input.insert(member.to_owned(), rewritten(&line, &self.program).into());
+        Ok((Verdict::Rewrite(input), decision.finding.rule))
+    }
 }

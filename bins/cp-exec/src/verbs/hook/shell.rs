@@ -14,7 +14,7 @@ use cp_common::{Context, Error, Result, words};
 use super::enter;
 use crate::glob::name_matches;
 use crate::hook::WrappedLine;
-use crate::hosts::{self, Host, own};
+use crate::hosts::{Command, Host};
 use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
@@ -49,8 +49,7 @@ pub(crate) struct Args {
 const LONGEST: u64 = 4096;
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let (program, home) = own(context)?;
-    let ours = hosts::Command { host: args.host, program: &program, home: &home, is_inside: false };
+    let ours = Command::of(args.host, context)?;
     if args.line == ours.line() {
         return Err(replace_by("/bin/sh".as_ref(), &["-c", &args.line]));
     }
@@ -58,14 +57,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::usage("CLAUDE_CODE_SESSION_ID is not set").hint("only an agent starts `cp-exec hook shell`"));
     };
     if variable("CLAUDE_CODE_CHILD_SESSION").is_none() {
-        let (gate, given) = (Path::new(&program).with_file_name("cp-mcp"), words::split(&args.line)?.argv);
+        let (gate, given) = (Path::new(&ours.program).with_file_name("cp-mcp"), words::split(&args.line)?.argv);
         let given: Vec<&str> = given.iter().map(String::as_str).collect();
         return Err(match &given[..] {
             // Our own server programs are started as they are, and others behind our gate.
-            [first, "--home", own_home, ..] if Path::new(first) == gate && *own_home == home => {
+            [first, "--home", own_home, ..] if Path::new(first) == gate && *own_home == ours.home => {
                 replace_by(&gate, &given[1..])
             }
-            _ => replace_by(&gate, &[&["--home", &home, "proxy", "--"], &given[..]].concat()),
+            _ => replace_by(&gate, &[&["--home", &ours.home, "proxy", "--"], &given[..]].concat()),
         });
     }
     let cwd = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
