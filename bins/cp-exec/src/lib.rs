@@ -29,10 +29,23 @@ mod run;
 pub mod sandbox;
 mod serde_paths;
 mod tools;
-mod verbs;
 
 use cp_common::program::Program;
 use cp_common::{Context, Result};
+
+/// The verbs, one file each.
+mod verbs {
+    pub(crate) mod agent;
+    pub(crate) mod allow;
+    pub(crate) mod approve;
+    pub(crate) mod check;
+    pub(crate) mod doctor;
+    pub(crate) mod hook;
+    pub(crate) mod inside;
+    pub(crate) mod policy;
+    pub(crate) mod run;
+    pub(crate) mod undo;
+}
 
 /// Data that is part of this program: texts in TOML, which the tests parse.
 mod data {

@@ -42,7 +42,7 @@ fn row_of(tool: &Tool) -> Option<&'static ToolRow> {
 /// The command line that a tool would run.
 pub(crate) fn command(tool: &Tool) -> Option<&str> {
     let is_shell = row_of(tool).is_none_or(|row| row.does == Does::Shell);
-    LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
+    LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| tool.input.get(*member)?.as_str())
 }
 
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
@@ -165,8 +165,4 @@ fn below(cwd: &Path, path: &str) -> PathBuf {
         path if path == "~" || path.starts_with("~/") => PathBuf::from(path),
         path => cwd.join(path),
     }
-}
-
-fn text_of<'a>(input: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
-    input.get(member)?.as_str()
 }

@@ -20,6 +20,7 @@ use cp_common::context::options::Origin;
 use cp_common::home::{Home, resolved};
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::bounds::Access;
 use self::bounds::Bounds;
@@ -80,7 +81,7 @@ pub(crate) struct Actor {
 }
 
 /// A tool call of another agent that is being decided about or run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HostCall {
     pub host: String,
     pub session: String,

@@ -13,6 +13,8 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::policy::HostCall;
+
 /// The most open connections. One more closes the oldest.
 const OPEN: usize = 16;
 /// The most connections that are accepted before other events of the run are handled.
@@ -25,11 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A tool call of an agent inside, as its hook reports it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ToolCall {
-    pub host: String,
-    /// The host's id of the conversation.
-    pub session: String,
-    /// The host's id of the call.
-    pub call: String,
+    #[serde(flatten)]
+    pub host_call: HostCall,
     pub tool: String,
     /// True if the list of tools decides about the tool, because its input names neither a command nor a file.
     pub is_listed: bool,

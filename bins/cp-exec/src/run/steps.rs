@@ -23,7 +23,7 @@ use super::journal::{Journal, Recorder};
 use super::result::StepsReport;
 use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;
-use crate::policy::{Access, HostCall, Policy};
+use crate::policy::{Access, Policy};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, is_shell, is_wrapper};
 use crate::sandbox::plan::TMP;
@@ -348,10 +348,10 @@ impl Steps {
                 .hint("start the agent with `cp-exec agent`"));
         }
         self.recorder.charge(&asked)?;
-        let ToolCall { host, session, call, tool, is_listed, by_default, data, is_result } = asked;
+        let ToolCall { host_call, tool, is_listed, by_default, data, is_result } = asked;
         let mut policy = self.policy.clone();
-        policy.actor.call = Some(call.clone());
-        policy.actor.host = Some(HostCall { host, session, call });
+        policy.actor.call = Some(host_call.call.clone());
+        policy.actor.host = Some(host_call);
         let mut journal = Journal::new(&policy);
         self.report.calls += u64::from(!is_result);
         let ruling = if is_listed && executable::requires_approval(&policy, &tool) {

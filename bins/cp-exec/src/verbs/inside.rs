@@ -2,6 +2,7 @@
 //! about each program when it starts, and records it. Hooks of an agent report their tool calls to the supervisor.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use crate::digest::sha256;
 use crate::hook::{self, Moment, Verdict};
 use crate::hosts::Does;
 use crate::hosts::Host;
-use crate::policy::HostCall;
 use crate::run::clients::ToolCall;
 use crate::sandbox;
 
@@ -35,42 +35,40 @@ pub(crate) fn command(args: &Args, context: &mut Context) -> Result<()> {
     if !has_command || has_others || !is_live(context) {
         return Err(refusal());
     }
-    let failed = replaced(args, context).unwrap_or_else(|error| error);
-    exit_with_status(&Err(failed), context);
+    exit_with_status(&replaced(args, context), context);
     Ok(())
 }
 
 /// Replaces this process by the command. Returns only if that fails.
-fn replaced(args: &Args, context: &Context) -> Result<Error> {
+fn replaced<T>(args: &Args, context: &Context) -> Result<T> {
     let variables = variables(&args.env)?;
     let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     let directory = context.base()?.join(args.cwd.as_deref().unwrap_or_default());
     std::env::set_current_dir(&directory).map_err(|e| Error::io("--cwd", e).in_file(&directory))?;
-    if let Some(line) = &args.string {
-        return Ok(replaced_by_line(line, &variables));
+    match &args.string {
+        Some(line) => replaced_by_line(line, &variables),
+        None => Err(not_started(&args.command[0], &args.command[1..], &variables)),
     }
-    let (program, words) = (&args.command[0], &args.command[1..]);
-    Ok(not_started(&program.to_string_lossy(), &replace(program, words, &variables)))
 }
 
 /// Replaces this process by a shell that runs a line. Returns only on failure.
-fn replaced_by_line(line: &str, variables: &BTreeMap<&str, String>) -> Error {
-    match shell_words(line) {
-        Ok((shell, words)) => not_started("the shell", &replace(shell, &words[1..], variables)),
-        Err(error) => error,
-    }
+fn replaced_by_line<T>(line: &str, variables: &BTreeMap<&str, String>) -> Result<T> {
+    let (shell, words) = shell_words(line)?;
+    Err(not_started(shell.as_ref(), &words[1..], variables))
 }
 
-fn not_started(name: &str, failed: &io::Error) -> Error {
+/// Replaces this process by a program; returns the reason why it does not start.
+fn not_started(program: &OsStr, words: &[impl AsRef<OsStr>], variables: &BTreeMap<&str, String>) -> Error {
+    let failed = replace(program, words, variables);
     let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
-    Error::new(code, format!("{name}: {failed}")).with("rule", "not_executable")
+    Error::new(code, format!("{}: {failed}", program.display())).with("rule", "not_executable")
 }
 
 /// Answers a hook, or runs a line of the agent's shell as it is. The other verbs change a configuration.
 pub(crate) fn hook(args: &hook_verb::Args, context: &mut Context) -> Result<()> {
     match (&args.verb, args.host) {
         (None, Some(host)) => tool_call(host, context),
-        (Some(Verb::Shell(args)), _) => Err(replaced_by_line(&args.line, &BTreeMap::new())),
+        (Some(Verb::Shell(args)), _) => replaced_by_line(&args.line, &BTreeMap::new()),
         _ => Err(refusal()),
     }
 }
@@ -95,10 +93,9 @@ fn tool_call(named: Host, context: &mut Context) -> Result<()> {
         }
         Moment::Start | Moment::End | Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
     };
-    let HostCall { host, session, call } = hosted(&event)?;
     let (is_listed, by_default) = listing.unwrap_or((false, true));
-    let (tool, is_result) = (tool.name.clone(), listing.is_none());
-    report(&ToolCall { host, session, call, tool, is_listed, by_default, data, is_result })?;
+    let (host_call, tool, is_result) = (hosted(&event)?, tool.name.clone(), listing.is_none());
+    report(&ToolCall { host_call, tool, is_listed, by_default, data, is_result })?;
     context.out.answer(&Answer::of(event.host, listing.map(|_| &Verdict::Pass)))
 }
 

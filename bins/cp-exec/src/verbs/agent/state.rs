@@ -3,7 +3,6 @@
 //! which the supervisor records tool calls.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{make_directory, write_whole};
@@ -44,7 +43,10 @@ impl State {
             if fs::symlink_metadata(&to).is_ok() || !self.holds(&to) {
                 continue;
             }
-            let Some((from, text)) = read_first(&own, seed)? else { continue };
+            let mut from = seed.from.iter().map(|name| beside(&own, name));
+            let Some(from) = from.find(|path| path.exists()) else { continue };
+            let text = fs::read_to_string(&from);
+            let text = text.map_err(|e| Error::io("the agent's own settings", e).in_file(&from))?;
             match selected(&from, &text, seed, &mut notes) {
                 Ok(text) => write_whole(&to, text.as_bytes())?,
                 Err(why) => notes.push(format!("{} was not copied to the agent's state: {why}", from.display())),
@@ -106,18 +108,6 @@ fn left_out(own: &Path, part: &str) -> Option<String> {
 fn beside(own: &Path, name: &str) -> PathBuf {
     // The directory itself need not exist.
     name.strip_prefix("../").map_or_else(|| own.join(name), |beside| own.with_file_name(beside))
-}
-
-/// The first file of a seed that exists.
-fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
-    for path in seed.from.iter().map(|name| beside(own, name)) {
-        match fs::read_to_string(&path) {
-            Ok(text) => return Ok(Some((path, text))),
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-            Err(e) => return Err(Error::io("the agent's own settings", e).in_file(&path)),
-        }
-    }
-    Ok(None)
 }
 
 fn is_toml(path: &Path) -> bool {

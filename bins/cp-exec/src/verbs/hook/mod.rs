@@ -120,23 +120,21 @@ impl Answer {
 
 fn answer(named: Host, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
-    let moment = match &event.moment {
-        Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
-        Moment::Before(_) | Moment::After(..) => None,
-        Moment::Start => Some("start"),
-        Moment::End => Some("end"),
-    };
+    if matches!(event.moment, Moment::Other) {
+        return context.out.answer(&Answer::of(event.host, None));
+    }
     let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
     engine.serve(hosted(&event)?);
-    if let Some(moment) = moment {
-        engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
-    }
-    match &event.moment {
+    let moment = match &event.moment {
         Moment::Before(tool) => return before(&mut engine, &event, tool, context),
         Moment::After(tool, output) => return after(&mut engine, &event, tool, output, context),
-        Moment::End => session_tmp::remove_of_host(&engine.policy),
-        Moment::Start | Moment::Other => {}
+        Moment::Start | Moment::Other => "start",
+        Moment::End => "end",
+    };
+    engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
+    if matches!(event.moment, Moment::End) {
+        session_tmp::remove_of_host(&engine.policy);
     }
     context.out.answer(&Answer::of(event.host, None))
 }
