@@ -278,11 +278,11 @@ impl Command {
         format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))
     }
 
-    /// True if Claude Code starts its command lines with our program, according to the environment of this process,
-    /// and not with another one, which for example the settings of a project name.
+    /// True if Claude Code starts its command lines with our program, unchanged, according to the environment of this
+    /// process, and not with another one, which for example the settings of a project name.
     pub(crate) fn is_shell(&self) -> bool {
-        let named = named(SHELL_PREFIX).filter(|_| self.host == Host::Claude);
-        named.is_some_and(|program| program == self.shell_file() && program.is_file())
+        let named = named(SHELL_PREFIX).filter(|program| self.host == Host::Claude && *program == self.shell_file());
+        named.is_some_and(|program| std::fs::read_to_string(program).is_ok_and(|text| text == self.shell_text()))
     }
 }
 
