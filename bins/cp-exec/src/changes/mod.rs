@@ -23,7 +23,7 @@ use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
 pub(crate) use self::store::{Kept, Store};
-use self::store::{Session, rows};
+use self::store::{Session, directories, files};
 use self::tree::{Directory, Entry, LARGEST, Walk, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
 use crate::digest::FileId;
@@ -208,37 +208,52 @@ impl<'a> Baseline<'a> {
 /// manifest. The manifest of a history is not replaced, because a run can be undone with it.
 fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
     let (last, manifest) = session.last(&tree.root)?;
-    let count = rows(&manifest).count();
-    let (mut known, mut unknown) = (HashMap::with_capacity(count), Vec::new());
-    known.extend(rows(&manifest).map(|(id, kept, _)| (id, kept)));
-    for (path, directory) in &mut tree.directories {
-        for (name, entry) in &mut directory.entries {
-            if entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored {
-                entry.kept = known.get(&entry.id).copied();
-                if entry.kept.is_none() {
-                    unknown.push((path.join(name), entry));
-                }
-            }
-        }
-    }
+    let listed: HashMap<&Path, &[u8]> = directories(&manifest).collect();
+    let found = each(tree.directories.iter_mut().collect(), |(path, directory)| {
+        recall(path, directory, largest, listed.get(path.as_path()).copied().unwrap_or_default())
+    });
+    let (unknown, is_listed): (Vec<_>, Vec<bool>) = found.into_iter().unzip();
     let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
-    let is_new = each(unknown, |(path, entry)| {
+    let is_new = each(unknown.into_iter().flatten().collect(), |(path, entry)| {
         if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
             line_to_stderr(EXPLANATION);
         }
         entry.kept = keep(session, &path, &entry.id).ok().flatten();
         entry.kept.is_some()
     });
-    let kept = || tree.entries().filter_map(|(path, entry)| Some((entry.id, entry.kept?, path)));
-    let files = tree.directories.values().flat_map(|directory| &directory.entries);
-    // A file of a history that is gone must not be put back, and one that was renamed not at its old path.
-    let is_same = || !is_history || rows(&manifest).map(|row| row.2.to_owned()).eq(kept().map(|row| row.2));
-    if !is_new.contains(&true) && files.filter(|(_, entry)| entry.kept.is_some()).count() == count && is_same() {
+    let is_there = |path: &&Path| tree.directories.contains_key(*path);
+    if !is_new.contains(&true) && !is_listed.contains(&false) && listed.keys().all(is_there) {
         return Ok(last);
     }
     let name = if is_history { session.name(&tree.root) } else { last };
-    session.publish(&name, kept())?;
+    session.publish(&name, tree.directories.iter().map(|(path, directory)| (path.as_path(), directory.kept())))?;
     Ok(name)
+}
+
+/// Notes the contents of the files of a directory that rows of a manifest list. Returns the files that no row lists,
+/// and true if each row has its file.
+fn recall<'t>(
+    path: &Path,
+    directory: &'t mut Directory,
+    largest: u64,
+    rows: &[u8],
+) -> (Vec<(PathBuf, &'t mut Entry)>, bool) {
+    let (mut unknown, mut is_gone) = (Vec::new(), false);
+    // Both are sorted by name.
+    let mut known = files(rows).peekable();
+    for (name, entry) in &mut directory.entries {
+        while known.next_if(|(.., other)| *other < name.as_os_str()).is_some() {
+            is_gone = true;
+        }
+        if entry.kind != FileKind::File || entry.id.size > largest || entry.is_ignored {
+            continue;
+        }
+        match known.next_if(|(id, _, other)| *other == name.as_os_str() && *id == entry.id) {
+            Some((_, kept, _)) => entry.kept = Some(kept),
+            None => unknown.push((path.join(name), entry)),
+        }
+    }
+    (unknown, !is_gone && known.next().is_none())
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Write as _};
+use std::iter;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -50,10 +51,9 @@ const NEWEST: usize = 50;
 const BETWEEN_SWEEPS: i64 = 600 * SECOND;
 const SECOND: i64 = 1_000_000_000;
 
-/// The length of a boot id with padding, and of a row without its path: the identity, the place in a pack, the hash and
-/// the path's length.
+/// The length of a boot id with padding, and of a row without its name: the identity, the place in a pack and the hash.
 const HEADER: usize = 40;
-const ROW: usize = 92;
+const ROW: usize = 88;
 
 /// A file up to this size is read into memory, and goes into a pack.
 const SMALL: u64 = 64 << 10;
@@ -121,7 +121,8 @@ impl Store {
     /// The files that a manifest of a tree lists; none if it is no longer kept.
     pub(crate) fn files_of(&self, manifest: &str) -> Vec<(FileId, Kept, PathBuf)> {
         let manifest = fs::read(self.root.join(TREES).join(manifest)).unwrap_or_default();
-        rows(&manifest).map(|(id, kept, path)| (id, kept, path.to_owned())).collect()
+        let files = |(path, rows)| files(rows).map(move |(id, kept, name)| (id, kept, Path::join(path, name)));
+        directories(&manifest).flat_map(files).collect()
     }
 
     /// Starts to add contents. Sweeps first if a sweep is due.
@@ -161,7 +162,8 @@ impl Store {
         for (place, (Reverse(used), path)) in manifests.iter().enumerate() {
             let is_needed = place < NEWEST || now - used < RETENTION;
             let manifest = if is_needed { fs::read(path)? } else { Vec::new() };
-            let listed = rows(&manifest).map(|(id, kept, _)| (kept.part(), id.size));
+            let listed = directories(&manifest).flat_map(|(_, rows)| files(rows));
+            let listed = listed.map(|(id, kept, _)| (kept.part(), id.size));
             let mut listed: HashMap<Part, u64> = listed.filter(|(part, _)| !live.contains_key(part)).collect();
             for (part, size) in &mut listed {
                 if let Part::Pack(number) = part {
@@ -333,14 +335,12 @@ impl Session<'_> {
         format!("{}-{}", Hash::of(tree.as_os_str().as_bytes()).hex(), unique(self.now))
     }
 
-    /// Writes a manifest of a tree.
-    pub(super) fn publish(&self, name: &str, kept: impl Iterator<Item = (FileId, Kept, PathBuf)>) -> io::Result<()> {
+    /// Writes a manifest of a tree, whose directories have their files in the order of their names.
+    pub(super) fn publish<'t>(&self, name: &str, tree: impl Iterator<Item = Listed<'t>>) -> io::Result<()> {
         if let Some(pack) = &mut *self.pack.lock().unwrap_or_else(PoisonError::into_inner) {
             pack.file.flush()?;
         }
-        // An identity that another content could have is omitted from the row.
-        let id = |id: FileId| if id.is_settled(self.now) { id } else { FileId { size: id.size, ..FileId::default() } };
-        self.write(TREES, name, kept.map(|(of, kept, path)| row(id(of), &kept, &path)))
+        self.write(TREES, name, tree)
     }
 
     /// Ends the session. The store keeps these contents, such as those that a run overwrote or removed.
@@ -348,17 +348,35 @@ impl Session<'_> {
         if kept.is_empty() {
             return Ok(());
         }
-        let row = |hash: &Hash| {
+        let file = |hash: &Hash| {
             let id = FileId { size: self.store.length(hash).unwrap_or(0), ..FileId::default() };
-            row(id, &Kept { hash: *hash, pack: (0, 0) }, Path::new(""))
+            (id, Kept { hash: *hash, pack: (0, 0) }, OsStr::new(""))
         };
-        self.write(RUNS, &unique(self.now), kept.iter().map(row))
+        self.write(RUNS, &unique(self.now), iter::once((Path::new(""), kept.iter().map(file).collect())))
     }
 
-    fn write(&self, part: &str, name: &str, rows: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
-        let mut manifest = boot_id().to_vec();
-        rows.for_each(|row| manifest.extend(row));
+    fn write<'t>(&self, part: &str, name: &str, directories: impl Iterator<Item = Listed<'t>>) -> io::Result<()> {
+        let (mut manifest, mut rows) = (boot_id().to_vec(), Vec::new());
+        for (path, files) in directories {
+            rows.clear();
+            for file in files {
+                self.add_row(&mut rows, &file);
+            }
+            add(&mut manifest, path.as_os_str().as_bytes());
+            add(&mut manifest, &rows);
+        }
         self.store.write(&manifest, &self.store.root.join(part).join(name))
+    }
+
+    fn add_row(&self, rows: &mut Vec<u8>, (id, Kept { hash, pack }, name): &KeptFile<'_>) {
+        // An identity that another content could have is omitted.
+        let unsettled = FileId { size: id.size, ..FileId::default() };
+        let FileId { dev, ino, size, mtime, ctime } = if id.is_settled(self.now) { *id } else { unsettled };
+        let times = [mtime.cast_unsigned(), ctime.cast_unsigned()];
+        let numbers = [dev, ino, size, times[0], times[1], pack.0, pack.1].map(u64::to_le_bytes);
+        rows.extend_from_slice(numbers.as_flattened());
+        rows.extend_from_slice(&hash.raw());
+        add(rows, name.as_bytes());
     }
 }
 
@@ -387,30 +405,44 @@ fn boot_id() -> [u8; HEADER] {
     header
 }
 
-/// A row of a manifest.
-fn row(FileId { dev, ino, size, mtime, ctime }: FileId, Kept { hash, pack }: &Kept, path: &Path) -> Vec<u8> {
-    let path = path.as_os_str().as_bytes();
-    let times = [mtime.cast_unsigned(), ctime.cast_unsigned()];
-    let numbers = [dev, ino, size, times[0], times[1], pack.0, pack.1].map(u64::to_le_bytes);
-    let length = u32::try_from(path.len()).unwrap_or(0).to_le_bytes();
-    [numbers.as_flattened(), &hash.raw(), &length, path].concat()
+/// Adds bytes with their length before them.
+fn add(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
+    to.extend_from_slice(bytes);
 }
 
-/// A file in a manifest: its identity, its content, and its path.
-pub(super) type Row<'m> = (FileId, Kept, &'m Path);
+/// Splits bytes off that have their length before them.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
+}
 
-/// The rows of a manifest, up to damage.
-pub(super) fn rows(manifest: &[u8]) -> impl Iterator<Item = Row<'_>> {
+/// A file in a manifest: its identity, its content, and its name.
+pub(super) type KeptFile<'m> = (FileId, Kept, &'m OsStr);
+/// A directory with its files.
+pub(super) type Listed<'m> = (&'m Path, Vec<KeptFile<'m>>);
+
+/// The directories of a manifest with their rows, up to damage.
+pub(super) fn directories(manifest: &[u8]) -> impl Iterator<Item = (&Path, &[u8])> {
     let mut rest = manifest.get(HEADER..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let (row, after) = rest.split_first_chunk::<ROW>()?;
+    iter::from_fn(move || {
+        let (path, after) = split(rest)?;
+        let (rows, after) = split(after)?;
+        rest = after;
+        Some((Path::new(OsStr::from_bytes(path)), rows))
+    })
+}
+
+/// The files of a directory, up to damage.
+pub(super) fn files(mut rows: &[u8]) -> impl Iterator<Item = KeptFile<'_>> {
+    iter::from_fn(move || {
+        let (row, after) = rows.split_first_chunk::<ROW>()?;
         let number = |at: usize| row[8 * at..8 * at + 8].try_into().map_or(0, u64::from_le_bytes);
         let (mtime, ctime) = (number(3).cast_signed(), number(4).cast_signed());
         let id = FileId { dev: number(0), ino: number(1), size: number(2), mtime, ctime };
-        let kept = Kept { hash: Hash::from_raw(row[56..88].try_into().ok()?), pack: (number(5), number(6)) };
-        let length = u32::from_le_bytes(row[88..].try_into().ok()?);
-        let (path, after) = after.split_at_checked(usize::try_from(length).ok()?)?;
-        rest = after;
-        Some((id, kept, Path::new(OsStr::from_bytes(path))))
+        let kept = Kept { hash: Hash::from_raw(row[56..].try_into().ok()?), pack: (number(5), number(6)) };
+        let (name, after) = split(after)?;
+        rows = after;
+        Some((id, kept, OsStr::from_bytes(name)))
     })
 }

@@ -21,7 +21,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::store::Kept;
+use super::store::{Kept, KeptFile};
 use crate::digest;
 use crate::digest::FileId;
 use crate::nofollow;
@@ -191,27 +191,31 @@ impl<'a> Walk<'a> {
             if name == ".git" && self.ignores || (self.exclude)(path, name) {
                 return;
             }
-            // The entry was removed in the meantime.
-            let Ok(mut entry) = Entry::at(&directory, name) else { return };
-            let same = before.and_then(|before| before.entry(name)).filter(|same| same.kind == entry.kind);
-            entry.is_ignored = match same {
-                Some(same) => same.is_ignored,
-                None => ignored.contains(path, name, entry.kind == FileKind::Directory),
-            };
-            found.push((name.to_owned(), entry));
+            // Without one, the entry was removed in the meantime.
+            found.extend(Entry::at(&directory, name).map(|entry| (name.to_owned(), entry)));
         })?;
         let count = found.len() as u64;
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
         left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
         found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let mut known = before.iter().flat_map(|before| &before.entries).peekable();
+        for (name, entry) in &mut found {
+            while known.next_if(|(other, _)| other < name).is_some() {}
+            let same = known.next_if(|(other, same)| other == name && same.kind == entry.kind);
+            entry.is_ignored = match same {
+                Some((_, same)) => same.is_ignored,
+                None => ignored.contains(path, name, entry.kind == FileKind::Directory),
+            };
+        }
         Ok(Directory { entries: found, ignored })
     }
 }
 
 impl Directory {
-    pub(super) fn entry(&self, name: &OsStr) -> Option<&Entry> {
-        let at = self.entries.binary_search_by(|(known, _)| known.as_os_str().cmp(name)).ok()?;
-        Some(&self.entries[at].1)
+    /// The files whose content is kept.
+    pub(super) fn kept(&self) -> Vec<KeptFile<'_>> {
+        let files = self.entries.iter();
+        files.filter_map(|(name, entry)| Some((entry.id, entry.kept?, name.as_os_str()))).collect()
     }
 }
 
