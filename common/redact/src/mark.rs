@@ -15,11 +15,15 @@ pub const MARK_START: &str = "[REDACTED:";
 /// equal.
 pub(crate) fn replaced(text: &[u8], found: &[Secret]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(text.len());
-    let (mut at, mut names) = (0, 1_u32..);
+    // The end of the string that has the secret.
+    let (mut at, mut end, mut names) = (0, 0, 1_u32..);
     for Secret { at: secret, rule } in found {
         clean.extend_from_slice(&text[at..secret.start]);
         at = secret.end;
-        let is_name = string_end(text, at).is_some_and(|end| text.get(end) == Some(&b':'));
+        if at >= end {
+            end = string_end(text, at).unwrap_or(text.len());
+        }
+        let is_name = text.get(end) == Some(&b':');
         let numbered = |number| if number == 1 { marked(rule) } else { marked(&format!("{rule}#{number}")) };
         let is_new = |mark: &String| memmem::find(text, mark.as_bytes()).is_none();
         let mark = if is_name { names.by_ref().map(numbered).find(is_new) } else { None };
