@@ -60,8 +60,8 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// A command without an intent on a ledger.
     pub(crate) fn unrecorded(ruling: Ruling) -> Self {
-        let _effect = signals::effect();
-        Self { ruling, intent: 0, stdin: None, patience: Duration::ZERO, quiet: &[], open: None, _effect }
+        let patience = Duration::ZERO;
+        Self { ruling, intent: 0, stdin: None, patience, quiet: &[], open: None, _effect: signals::effect() }
     }
 
     /// Records the intent. The entry is synced on return.
