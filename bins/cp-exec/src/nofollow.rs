@@ -5,10 +5,13 @@
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::panic::resume_unwind;
 use std::path::{Component, Path, PathBuf};
+use std::thread;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
@@ -189,6 +192,27 @@ pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     entries(directory, |name, _| names.push(OsStr::from_bytes(name.to_bytes()).to_owned()))?;
     Ok(names)
+}
+
+/// The fewest items for which a thread is worth its start.
+const FEWEST: usize = 64;
+
+/// Does the same with each item, on all processors. The results are in the order of the items.
+pub(crate) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let size = items.len().div_ceil(threads).max(FEWEST);
+    if items.len() <= size {
+        return items.into_iter().map(work).collect();
+    }
+    let mut items = items.into_iter();
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        while items.len() > 0 {
+            let part: Vec<T> = items.by_ref().take(size).collect();
+            threads.push(scope.spawn(|| part.into_iter().map(&work).collect::<Vec<R>>()));
+        }
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
 
 /// A name that no other process can foresee.

@@ -24,11 +24,11 @@ use serde::Serialize;
 
 pub(crate) use self::store::{Kept, Store};
 use self::store::{Session, directories, files};
-use self::tree::{Directory, Entry, LARGEST, Walk, each, hash_of, open};
+use self::tree::{Directory, Entry, LARGEST, Walk, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
 use crate::digest::FileId;
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
-use crate::nofollow::Node;
+use crate::nofollow::{Node, each};
 
 /// The largest file of a repository that is kept.
 const LARGEST_OF_GIT: u64 = 256 << 20;

@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use crate::exec_result::{FileKind, FileState};
 use cp_ledger::format::line::Hash;
@@ -24,7 +21,7 @@ use rustix::io::Errno;
 use super::store::{Kept, KeptFile};
 use crate::digest;
 use crate::digest::FileId;
-use crate::nofollow;
+use crate::nofollow::{self, each};
 
 /// The largest file of a working tree that is kept and hashed.
 pub(super) const LARGEST: u64 = 16 << 20;
@@ -225,27 +222,6 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOL
 fn of_file(root: &Path) -> Option<(PathBuf, Directory)> {
     let entry = (root.file_name()?.to_owned(), Entry::of_path(root).ok()?);
     Some((root.parent()?.to_owned(), Directory { entries: vec![entry], ..Directory::default() }))
-}
-
-/// The fewest items for which a thread is worth its start.
-const FEWEST: usize = 64;
-
-/// Does the same with each item, on all processors. The results are in the order of the items.
-pub(super) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let size = items.len().div_ceil(threads).max(FEWEST);
-    if items.len() <= size {
-        return items.into_iter().map(work).collect();
-    }
-    let mut items = items.into_iter();
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        while items.len() > 0 {
-            let part: Vec<T> = items.by_ref().take(size).collect();
-            threads.push(scope.spawn(|| part.into_iter().map(&work).collect::<Vec<R>>()));
-        }
-        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
 }
 
 /// Opens a regular file for reading, unless its identity changed.

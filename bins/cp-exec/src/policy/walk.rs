@@ -1,16 +1,14 @@
 //! The walk through trees. Before a run it searches for names that the policy hides or keeps read-only and for
-//! guarded names; after a run, for guarded names. Each tree is read once by descriptor without following links, and
-//! paths are built only for entries that can match.
+//! guarded names; after a run, for guarded names. Each tree is read once without following links, one level after the
+//! other, and paths are built only for entries that can match.
 
 use std::cmp::Reverse;
-use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use cp_common::{Error, Result};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::hidden::is_environment_file;
@@ -18,17 +16,13 @@ use super::patterns::Pattern;
 use super::{Policy, built_in};
 use crate::glob::name_matches;
 use crate::names::{Guarded, Guards, MatchState, may_matter};
-use crate::nofollow;
+use crate::nofollow::{self, each};
 use crate::refusal::refuse;
 use crate::sandbox::plan::{Operation, Place};
 
 /// The longest path of a directory that is searched. The kernel accepts no path over 4096 bytes, so deeper paths
 /// could not be covered.
 const LONGEST: usize = 4096 - 256;
-
-/// The depth up to which directories stay open, so that their subdirectories can be opened from them. The bound
-/// exists because several runs can walk at the same time and descriptors are limited.
-const HELD: usize = 16;
 
 /// File systems of the kernel. They hold no files of a user, and the view has a `/proc` of its own.
 const KERNEL: [&str; 2] = ["/proc", "/sys"];
@@ -108,10 +102,17 @@ struct SearchScope {
 /// A directory that is still to be read.
 struct PendingDirectory {
     path: PathBuf,
-    /// The descriptor of its parent, unless the parent lies too deep to stay open.
-    above: Option<Rc<OwnedFd>>,
-    depth: usize,
     wanted: SearchScope,
+}
+
+/// What was read of a directory.
+struct Listing {
+    /// The entries that can matter.
+    entries: Vec<(OsString, FileType)>,
+    /// The number of all entries.
+    count: u64,
+    /// True if git recognizes a bare repository by the entries, even if some of them are links to other directories.
+    is_bare: bool,
 }
 
 struct Walk<'a> {
@@ -124,30 +125,36 @@ struct Walk<'a> {
     /// The number of entries that may still be read, and the limit.
     left: u64,
     most: u64,
-    /// The deepest directory is last.
-    pending: Vec<PendingDirectory>,
 }
 
 impl<'a> Walk<'a> {
     fn new(names: NamePatterns, guards: Guards<'a>, most: u64) -> Self {
-        Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most, pending: Vec::new() }
+        Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most }
     }
 
     fn tree(&mut self, root: &Path, wanted: SearchScope) -> Result<()> {
-        self.pending.push(PendingDirectory { path: root.to_owned(), above: None, depth: 0, wanted });
-        while let Some(directory) = self.pending.pop() {
-            match directory.open() {
-                Ok(file) => self.read(&directory, &Rc::new(file))?,
-                // A root may be a file.
-                Err(Errno::NOTDIR) if directory.depth == 0 && directory.wanted.names && root.exists() => {
-                    self.names.record(root);
+        let mut level = vec![PendingDirectory { path: root.to_owned(), wanted }];
+        let mut is_root = true;
+        while !level.is_empty() {
+            let read = each(level, |directory| (self.read(&directory), directory));
+            level = Vec::new();
+            for (read, directory) in read {
+                match read {
+                    Ok(listing) => self.record(&directory, listing, &mut level)?,
+                    // A root may be a file.
+                    Err(Errno::NOTDIR) if is_root && directory.wanted.names && root.exists() => {
+                        self.names.record(root);
+                    }
+                    Err(Errno::NOENT | Errno::NOTDIR) => {}
+                    // The directory was replaced by a link in the meantime.
+                    Err(Errno::LOOP) if !is_root => {}
+                    Err(e) if e != Errno::ACCESS && directory.wanted.names => {
+                        return Err(unsearchable(&directory.path, &e.into()));
+                    }
+                    Err(_) => self.hide(directory.path, &directory.wanted),
                 }
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(e) if e != Errno::ACCESS && directory.wanted.names => {
-                    return Err(unsearchable(&directory.path, &e.into()));
-                }
-                Err(_) => self.hide(directory.path, &directory.wanted),
             }
+            is_root = false;
         }
         Ok(())
     }
@@ -171,75 +178,63 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn read(&mut self, directory: &PendingDirectory, file: &Rc<OwnedFd>) -> Result<()> {
-        let held = (directory.depth < HELD).then_some(file);
-        let (mut parts, mut is_over) = ([false; 4], false);
-        let read = nofollow::entries(file.as_fd(), |name, kind| {
-            is_over |= self.left == 0;
-            if is_over {
-                return;
-            }
-            self.left -= 1;
+    fn read(&self, PendingDirectory { path, wanted }: &PendingDirectory) -> rustix::io::Result<Listing> {
+        let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+        let (mut parts, mut entries, mut count) = ([false; 4], Vec::new(), 0);
+        nofollow::entries(&file, |name, kind| {
+            count += 1;
             for (part, known) in parts.iter_mut().zip([c"HEAD", c"objects", c"refs", c"commondir"]) {
                 *part |= name == known;
             }
-            self.entry(directory, held, name, kind);
-        });
-        read.map_err(|e| unsearchable(&directory.path, &e.into()))?;
-        if is_over {
-            return Err(too_many(self.most, &directory.path));
+            let name = name.to_bytes();
+            let guarded = || wanted.guarded.as_ref().map(|within| within.below(name));
+            if kind == FileType::Directory
+                || self.may_be_meant(wanted, name, kind)
+                || guarded().is_some_and(|inside| may_matter(inside.as_ref(), name, kind))
+            {
+                entries.push((OsString::from_vec(name.to_owned()), kind));
+            }
+        })?;
+        Ok(Listing { entries, count, is_bare: matches!(parts, [true, true, true, _] | [true, _, _, true]) })
+    }
+
+    /// True if the policy may hide an entry or keep it read-only.
+    fn may_be_meant(&self, wanted: &SearchScope, name: &[u8], kind: FileType) -> bool {
+        // A link is not an alternative name of its target here; the target is checked at its own path.
+        wanted.names && kind != FileType::Symlink && self.names.may_match(name)
+    }
+
+    /// Records what was found in a directory, and adds the directories in it to the next level.
+    fn record(
+        &mut self,
+        PendingDirectory { path: directory, wanted }: &PendingDirectory,
+        Listing { entries, count, is_bare }: Listing,
+        level: &mut Vec<PendingDirectory>,
+    ) -> Result<()> {
+        self.left = self.left.checked_sub(count).ok_or_else(|| too_many(self.most, directory))?;
+        if is_bare && wanted.guarded.is_some() {
+            self.guards.found.bare.push(directory.clone());
         }
-        // Git recognizes a bare repository by its entries, even if some of them are links to other directories.
-        if let [true, true, true, _] | [true, _, _, true] = parts
-            && directory.wanted.guarded.is_some()
-        {
-            self.guards.found.bare.push(directory.path.clone());
+        for (name, kind) in entries {
+            let (path, is_directory) = (directory.join(&name), kind == FileType::Directory);
+            let name = name.as_encoded_bytes();
+            let is_hidden = self.may_be_meant(wanted, name, kind) && self.names.record(&path);
+            let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
+            let names = wanted.names && !is_hidden && !self.skipped.iter().any(|skipped| is_path(skipped));
+            let guarded = match &wanted.guarded {
+                Some(within) => self.guards.record(within.below(name), name, kind, &path),
+                None => self.inner.iter().any(|inner| is_path(inner)).then(MatchState::root),
+            };
+            let wanted = SearchScope { names, guarded };
+            if is_directory && (wanted.names || wanted.guarded.is_some()) {
+                if path.as_os_str().len() > LONGEST {
+                    self.hide(path, &wanted);
+                } else {
+                    level.push(PendingDirectory { path, wanted });
+                }
+            }
         }
         Ok(())
-    }
-
-    fn entry(&mut self, directory: &PendingDirectory, above: Option<&Rc<OwnedFd>>, name: &CStr, kind: FileType) {
-        let (name, is_directory) = (name.to_bytes(), kind == FileType::Directory);
-        // A link is not an alternative name of its target here; the target is checked at its own path.
-        let is_named = directory.wanted.names && kind != FileType::Symlink;
-        let may_be_meant = is_named && self.names.may_match(name);
-        let inside = directory.wanted.guarded.as_ref().map(|within| within.below(name));
-        let guardable = inside.as_ref().is_some_and(|inside| may_matter(inside.as_ref(), name, kind));
-        if !is_directory && !may_be_meant && !guardable {
-            return;
-        }
-        let path = directory.path.join(OsStr::from_bytes(name));
-        let is_hidden = may_be_meant && self.names.record(&path);
-        let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
-        let names = is_named && is_directory && !is_hidden && !self.skipped.iter().any(|skipped| is_path(skipped));
-        let guarded = match inside {
-            Some(inside) => self.guards.record(inside, name, kind, &path),
-            None => self.inner.iter().any(|inner| is_path(inner)).then(MatchState::root),
-        };
-        let below = SearchScope { names, guarded };
-        if is_directory && (below.names || below.guarded.is_some()) {
-            if path.as_os_str().len() > LONGEST {
-                self.hide(path, &below);
-                return;
-            }
-            let (above, depth) = (above.cloned(), directory.depth + 1);
-            self.pending.push(PendingDirectory { path, above, depth, wanted: below });
-        }
-    }
-}
-
-impl PendingDirectory {
-    /// Opens the directory for reading, without following links.
-    fn open(&self) -> rustix::io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        match (&self.above, self.path.file_name()) {
-            (Some(above), Some(name)) => {
-                // If the directory was replaced by a link in the meantime, it is not entered.
-                let opened = rustix::fs::openat(above, name, flags | OFlags::CLOEXEC, Mode::empty());
-                opened.map_err(|e| if e == Errno::LOOP { Errno::NOTDIR } else { e })
-            }
-            _ => nofollow::open_with(&self.path, flags),
-        }
     }
 }
 
@@ -334,7 +329,7 @@ mod tests {
 
     #[test]
     fn walk_finds_hidden_names_everywhere_and_guarded_names_in_writable_trees() {
-        let deep = format!("{}.env", "d/".repeat(HELD + 4));
+        let deep = format!("{}.env", "d/".repeat(20));
         let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
         let mut walk = Walk::new(NamePatterns::default(), Guards::new(&[], None, Vec::new()), 100);
         let writable = trees.root.join("w");
