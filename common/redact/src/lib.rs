@@ -113,9 +113,7 @@ impl Redactor {
                 break;
             }
             count += u32::try_from(found.len()).unwrap_or(u32::MAX);
-            let clean = mark::replaced(&text[from..], &found);
-            text.truncate(from);
-            text.extend_from_slice(&clean);
+            *text = mark::replaced(text, from, &found);
         }
         count
     }

@@ -10,13 +10,16 @@ use crate::Secret;
 pub(crate) const OWN: &str = "own_secret";
 /// The beginning of every mark.
 pub const MARK_START: &str = "[REDACTED:";
+/// The length of most marks at most.
+const LONGEST: usize = 32;
 
-/// Returns the text with a mark for each secret. The marks in member names are numbered, because no two names may become
-/// equal.
-pub(crate) fn replaced(text: &[u8], found: &[Secret]) -> Vec<u8> {
-    let mut clean = Vec::with_capacity(text.len());
+/// Returns the whole with a mark for each secret of `whole[from..]`. The marks in member names are numbered, because no
+/// two names may become equal.
+pub(crate) fn replaced(whole: &[u8], from: usize, found: &[Secret]) -> Vec<u8> {
+    let mut clean = Vec::with_capacity(whole.len() + found.len() * LONGEST);
+    clean.extend_from_slice(&whole[..from]);
     // The end of the string that has the secret.
-    let (mut at, mut end, mut names) = (0, 0, 1_u32..);
+    let (text, mut at, mut end, mut names) = (&whole[from..], 0, 0, 1_u32..);
     for Secret { at: secret, rule } in found {
         clean.extend_from_slice(&text[at..secret.start]);
         at = secret.end;
