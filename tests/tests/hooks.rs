@@ -55,7 +55,10 @@ fn ask(place: &Place, host: &str, question: &Value) -> Outcome {
 
 /// The hook as its host starts it: Claude Code has the program of its command lines in a variable.
 fn asking(place: &Place, host: &str, question: &Value) -> Program {
-    let shell = place.home.write("bin/claude-shell", "");
+    let (program, file) = (cp_testkit::program("cp-exec"), place.home.join("bin/claude-shell"));
+    let home = file.ancestors().nth(2).unwrap().display();
+    let words = format!("{} --home {home} --format raw hook shell claude --", program.display());
+    let shell = place.home.executable("bin/claude-shell", &format!("#!/bin/sh\nexec {words} \"$@\"\n"));
     place.subject().args(["hook", host]).env("CLAUDE_CODE_SHELL_PREFIX", shell).stdin(question.to_string())
 }
 
@@ -130,10 +133,12 @@ fn claude_code_without_our_program_for_its_lines_is_refused() {
         for program in ["", &other, &missing] {
             denied(&asking(&place, "claude", &question).env("CLAUDE_CODE_SHELL_PREFIX", program).run(), "hook install");
         }
+        let asked = asking(&place, "claude", &question);
+        place.home.executable("bin/claude-shell", "#!/bin/sh\nexec sh -c \"$@\"\n");
+        denied(&asked.run(), "hook install");
+        let asked = asking(&place, "claude", &question);
         std::fs::remove_file(place.home.join("bin/claude-shell")).unwrap();
-        let shell = place.home.join("bin/claude-shell");
-        let asked = place.subject().args(["hook", "claude"]).env("CLAUDE_CODE_SHELL_PREFIX", shell);
-        denied(&asked.stdin(question.to_string()).run(), "hook install");
+        denied(&asked.run(), "hook install");
     }
 }
 
