@@ -12,12 +12,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::endpoint::{Endpoint, Target};
-use super::provider::{self, PROVIDERS, Provider};
+use super::provider::PROVIDERS;
 use super::table::Table;
 
 /// All endpoints, and the aliases of models.
 pub(crate) struct Endpoints {
-    /// The tables in `config/cp.toml`, then the rows of `providers.toml` that have no table of their name.
+    /// The tables in `config/cp.toml`, then those of `providers.toml` with other names.
     all: Vec<Arc<Endpoint>>,
     aliases: BTreeMap<String, String>,
     /// The name of the default endpoint, from an option or a setting.
@@ -37,8 +37,8 @@ impl Endpoints {
                 return Err(error.hint("a name has letters, digits, `_` and `-` only"));
             }
         }
-        let rows = PROVIDERS.iter().filter(|row| !endpoints.contains_key(row.name.as_str()));
-        let rows: Vec<_> = rows.map(|row| Endpoint::new(&row.name, None, context)).collect();
+        let rows = PROVIDERS.keys().filter(|name| !endpoints.contains_key(name.as_str()));
+        let rows: Vec<_> = rows.map(|name| Endpoint::new(name, None, context)).collect();
         let own = endpoints.into_iter().map(|(name, table)| {
             Endpoint::new(name.get_ref(), Some(table), context).map_err(|e| {
                 let message = format!("the endpoint `{}`: {}", name.get_ref(), e.message());
@@ -96,22 +96,19 @@ impl Endpoints {
     }
 
     /// The endpoint for a model without an endpoint in its name: the named one, the provider of the model, or the only
-    /// one. Those that need no name to be used precede the others.
+    /// one. Those that say how the names of their models begin precede the others.
     pub(crate) fn default_for(&self, model: Option<&str>) -> Result<Arc<Endpoint>> {
         if let Some(named) = &self.named {
             return self.named(&named.text);
         }
         let configured = self.configured();
-        let of_row = |endpoint: &Arc<Endpoint>| provider::named(&endpoint.name).filter(|row| !row.only_by_name);
-        let has_model = |row: &Provider| model.is_some_and(|model| row.has_model(model));
-        if let Some(endpoint) = configured.iter().find(|endpoint| of_row(endpoint).is_some_and(has_model)) {
-            return Ok(Arc::clone(endpoint));
-        }
-        let providers: Vec<_> = configured.iter().filter(|endpoint| of_row(endpoint).is_some()).collect();
-        match if providers.is_empty() { configured.iter().collect() } else { providers }.as_slice() {
-            [] => Err(no_backend_error(model)),
-            [only] => Ok(Arc::clone(only)),
-            several => {
+        let of_model = |endpoint: &&&Arc<Endpoint>| model.is_some_and(|model| endpoint.table.has_model(model));
+        let preferred: Vec<_> = configured.iter().filter(|endpoint| !endpoint.table.models.is_empty()).collect();
+        let among = if preferred.is_empty() { configured.iter().collect() } else { preferred };
+        match (among.iter().find(of_model), among.as_slice()) {
+            (None, []) => Err(no_backend_error(model)),
+            (Some(only), _) | (None, [only]) => Ok(Arc::clone(only)),
+            (None, several) => {
                 let names: Vec<&str> = several.iter().map(|endpoint| endpoint.name.as_str()).collect();
                 Err(Error::config(format!("more than one backend is configured: {}", names.join(", ")))
                     .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND")
@@ -160,8 +157,8 @@ impl Endpoints {
 
 /// The error if no endpoint is configured. New users see it first, so it begins with the line to type.
 fn no_backend_error(model: Option<&str>) -> Error {
-    let provider = PROVIDERS.iter().find(|row| model.is_some_and(|model| row.has_model(model)));
-    let store = format!("cp-ask keys set {}", provider.map_or("openai", |row| &row.name));
+    let provider = PROVIDERS.iter().find(|(_, table)| model.is_some_and(|model| table.has_model(model)));
+    let store = format!("cp-ask keys set {}", provider.map_or("openai", |(name, _)| name));
     let others = "or anthropic, gemini, openai, or a variable such as ANTHROPIC_API_KEY";
     let here = "here: `ollama serve`, `ollama pull MODEL`, -m ollama/MODEL";
     Error::config("no backend is configured")

@@ -10,7 +10,7 @@ use cp_http::client::{Client, Timeouts};
 
 use super::Backend;
 use super::program::ExternalBackend;
-use super::provider::{self, PROVIDERS, Provider};
+use super::provider::{PROVIDERS, base_of_environment};
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
@@ -34,15 +34,15 @@ impl Endpoint {
     /// Makes an endpoint from its table in `config/cp.toml`. A table with the name of a provider inherits the settings
     /// of the provider, which are all it has if the user wrote no table.
     pub(super) fn new(name: &str, own: Option<Table>, context: &Context) -> Result<Self> {
-        let row = provider::named(name);
+        let row = PROVIDERS.get(name);
         let has_table = own.is_some();
         let mut table = own.unwrap_or_default();
-        let Some(api) = table.dialect.or(row.map(Provider::api)) else {
+        let Some(api) = table.dialect.or(row.and_then(|row| row.dialect)) else {
             return Err(Error::config("no dialect")
                 .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
         };
         // Users rely on the name of a program or the stub never sending a request to a server.
-        if row.is_some_and(|row| !row.api().is_server() && row.api() != api) {
+        if row.and_then(|row| row.dialect).is_some_and(|own| !own.is_server() && own != api) {
             return Err(Error::config(format!("not a name for the dialect {}", api.name())).hint("choose another name"));
         }
         table = table.checked(api)?;
@@ -51,9 +51,12 @@ impl Endpoint {
         table.command = table.command.map(|command| place(command.into()).display().to_string());
         table.script = table.script.map(place);
 
-        let same = row.filter(|row| row.api() == api);
-        let moved = same.and_then(Provider::base_of_environment).filter(|_| table.base_url.is_none());
-        let usual = same.or_else(|| provider::named(api.name())).and_then(|row| row.endpoint.base_url.clone());
+        let same = row.filter(|row| row.dialect == Some(api));
+        if let Some(row) = same.filter(|_| table.models.is_empty()) {
+            table.models.clone_from(&row.models);
+        }
+        let moved = same.and_then(|row| base_of_environment(name, row)).filter(|_| table.base_url.is_none());
+        let usual = same.or_else(|| PROVIDERS.get(api.name())).and_then(|row| row.base_url.clone());
         let (is_moved, base) = (moved.is_some(), table.base_url.or(moved).or(usual));
         table.base_url = base.map(|base| base.trim_end_matches('/').to_owned());
         // The key of a provider is sent only to the address of the provider, or to the one that a variable names, which
@@ -61,7 +64,7 @@ impl Endpoint {
         let is_home = row.is_some_and(|row| row.has_key_for(table.base_url.as_deref()));
         let is_set = |key: &String| secret::source_of(key, variable).is_some();
         if table.keys() == 0 {
-            let key = same.and_then(|row| row.endpoint.key_env.clone());
+            let key = same.and_then(|row| row.key_env.clone());
             table.key_env = key.filter(|key| is_home || is_moved && is_set(key));
         }
         // The two wire APIs of a provider have one stored key.
@@ -70,7 +73,7 @@ impl Endpoint {
         if api.is_server() && (is_home || row.is_none()) && table.key_source().is_none() && stored.is_file() {
             (table.key_env, table.key_file) = (None, Some(stored));
         }
-        let is_set = row.is_some_and(|row| !row.only_by_name && (is_moved || table.key_source().is_some()));
+        let is_set = !table.models.is_empty() && (is_moved || table.key_source().is_some());
         Ok(Self { name: name.to_owned(), api, is_configured: has_table || is_set, table })
     }
 
@@ -90,9 +93,11 @@ impl Endpoint {
             ApiName::Stub => Some("stub"),
             // An empty name leaves the choice to the program.
             ApiName::Program | ApiName::Agent => Some(""),
-            _ => provider::named(&self.name)
-                .filter(|row| row.has_key_for(self.base()))
-                .and_then(|row| row.default_model.as_deref()),
+            // A server in the place of a provider has models of its own.
+            _ => {
+                let provider = PROVIDERS.get(&self.name).filter(|provider| provider.has_key_for(self.base()));
+                provider.and_then(|provider| provider.model.as_deref())
+            }
         };
         self.table.model.as_deref().or(usual)
     }
@@ -102,9 +107,7 @@ impl Endpoint {
         let (limit, arguments) = (options.timeouts.total, &self.table.arguments);
         let api = match self.api {
             ApiName::Anthropic => anthropic::API,
-            ApiName::Openai if provider::named("openai").is_some_and(|row| row.has_key_for(self.base())) => {
-                openai::ORIGINAL
-            }
+            ApiName::Openai if PROVIDERS["openai"].has_key_for(self.base()) => openai::ORIGINAL,
             ApiName::Openai => openai::COMPATIBLE,
             ApiName::OpenaiResponses => responses::API,
             ApiName::Gemini => gemini::API,
@@ -144,7 +147,7 @@ impl Endpoint {
         // A missing key is an error if the table names one, or if the server is the one of a provider that needs one and
         // the table has no header, which may hold it.
         let has_header = !self.table.headers.is_empty();
-        let is_needed = || !has_header && PROVIDERS.iter().any(|row| row.has_key_for(self.base()));
+        let is_needed = || !has_header && PROVIDERS.values().any(|row| row.has_key_for(self.base()));
         if key.is_some() || (self.table.keys() == 0 && !is_needed()) {
             return Ok(key);
         }

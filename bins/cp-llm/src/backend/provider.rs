@@ -6,57 +6,19 @@ use std::net::Ipv6Addr;
 use std::sync::LazyLock;
 
 use cp_common::home::config::variable;
-use serde::Deserialize;
 
-use super::table::{ApiName, Table};
+use super::table::Table;
 
-/// A row of `providers.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Provider {
-    pub name: String,
-    pub endpoint: Table,
-    base_env: Option<String>,
-    #[serde(default)]
-    pub only_by_name: bool,
-    #[serde(default)]
-    models: Vec<String>,
-    /// The model of requests that name none. A server in its place has models of its own.
-    pub default_model: Option<String>,
-}
+/// Their tables, by name.
+pub(super) static PROVIDERS: LazyLock<BTreeMap<String, Table>> =
+    LazyLock::new(|| toml::from_str(include_str!("providers.toml")).unwrap_or_default());
 
-/// The providers in their order.
-pub(super) static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
-    let rows = toml::from_str::<BTreeMap<String, Vec<Provider>>>(include_str!("providers.toml"));
-    rows.ok().and_then(|mut rows| rows.remove("provider")).unwrap_or_default()
-});
-
-/// The provider of this name.
-pub(super) fn named(name: &str) -> Option<&'static Provider> {
-    PROVIDERS.iter().find(|provider| provider.name == name)
-}
-
-impl Provider {
-    /// The wire API.
-    pub(super) fn api(&self) -> ApiName {
-        self.endpoint.dialect.unwrap_or(ApiName::Openai)
+/// The base URL of a provider that the environment names, in a variable beside that of its key.
+pub(super) fn base_of_environment(name: &str, provider: &Table) -> Option<String> {
+    if name == "ollama" {
+        return variable("OLLAMA_HOST").map(|host| ollama(&host));
     }
-
-    /// True if it has a key, which is for this base URL.
-    pub(super) fn has_key_for(&self, base: Option<&str>) -> bool {
-        self.endpoint.key_env.is_some() && self.endpoint.base_url.as_deref() == base
-    }
-
-    /// True if a model has one of its prefixes.
-    pub(super) fn has_model(&self, model: &str) -> bool {
-        self.models.iter().any(|prefix| model.starts_with(prefix))
-    }
-
-    /// The base URL that the environment names.
-    pub(super) fn base_of_environment(&self) -> Option<String> {
-        let base = self.base_env.as_deref().and_then(variable)?;
-        Some(if self.name == "ollama" { ollama(&base) } else { base })
-    }
+    variable(&provider.key_env.as_ref()?.replace("_API_KEY", "_BASE_URL"))
 }
 
 /// The base URL for a value of `OLLAMA_HOST`: a URL, or a host and a port, of which each is optional, as for Ollama.
@@ -84,10 +46,9 @@ mod tests {
 
     #[test]
     fn providers_are_rows() {
-        assert_eq!(PROVIDERS.len(), include_str!("providers.toml").matches("[[provider]]").count());
-        for api in [ApiName::Anthropic, ApiName::Openai, ApiName::OpenaiResponses, ApiName::Gemini] {
-            let base = named(api.name()).unwrap().endpoint.base_url.as_deref();
-            assert!(base.unwrap().starts_with("https://"), "{}", api.name());
+        assert_eq!(PROVIDERS.len(), include_str!("providers.toml").matches("\n[").count());
+        for api in ["anthropic", "openai", "openai-responses", "gemini"] {
+            assert!(PROVIDERS[api].base_url.as_ref().unwrap().starts_with("https://"), "{api}");
         }
     }
 

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use cp_common::coprocess::{self, Child, ChildOptions, cmd};
-use cp_common::wire::{Block, raw, record};
+use cp_common::wire::{raw, record};
 use cp_common::{Error, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::wire_api::{Answer, OnText, TextKind};
 
@@ -25,54 +26,53 @@ impl Secret {
     }
 
     /// Removes the key from a text. Some servers repeat it in their errors.
-    pub(super) fn redact(&self, text: &str) -> String {
+    fn redact(&self, text: &str) -> String {
         if self.0.len() < MIN_LENGTH { text.to_owned() } else { text.replace(&self.0, "[REDACTED]") }
     }
 
     /// Removes the key from all text of an answer.
-    pub(super) fn redact_answer(&self, answer: Answer) -> Result<Answer> {
-        if self.0.len() < MIN_LENGTH {
-            return Ok(answer);
-        }
-        let text = |text: Option<String>| text.map(|text| self.redact(&text));
-        let mut blocks = Vec::with_capacity(answer.blocks.len());
-        for block in answer.blocks {
+    pub(super) fn redact_answer(&self, answer: &mut Answer) -> Result<()> {
+        for block in &mut answer.blocks {
             // The signature of the provider no longer fits the block.
-            blocks.push(self.redact_json(block.raw())?.map_or(block, |clean| Block::from_raw(clean).redacted()));
-        }
-        let mut calls = answer.calls;
-        for call in &mut calls {
-            (call.id, call.name) = (self.redact(&call.id), self.redact(&call.name));
-            if let Some(clean) = self.redact_json(&call.input)? {
-                call.input = clean;
+            if self.redact_json(block)? {
+                *block = block.redacted();
             }
         }
-        let content = match self.redact_json(raw(&answer.content)?.as_ref())? {
-            Some(clean) => record::read(&clean)?,
-            None => answer.content,
-        };
-        let (id, model, stop) = (text(answer.id), text(answer.model), self.redact(&answer.stop));
-        Ok(Answer { id, model, content, calls, blocks, stop, usage: answer.usage })
+        answer.calls.iter_mut().try_for_each(|call| self.redact_json(call).map(drop))?;
+        self.redact_json(&mut answer.content)?;
+        self.redact_json(&mut answer.id)?;
+        self.redact_json(&mut answer.model)?;
+        self.redact_json(&mut answer.stop).map(drop)
     }
 
-    /// Removes the key from the strings of JSON; `None` if it does not occur.
-    fn redact_json(&self, json: &RawValue) -> Result<Option<Box<RawValue>>> {
+    /// Removes the key from the JSON of a value. Returns true if it occurred.
+    fn redact_json<T: Serialize + DeserializeOwned>(&self, given: &mut T) -> Result<bool> {
+        let json = raw(given)?;
         if !json.get().contains('\\') && !json.get().contains(&self.0) {
-            return Ok(None);
+            return Ok(false);
         }
-        let value: Value = record::read(json)?;
-        let clean = self.redact_value(value.clone());
-        if clean == value { Ok(None) } else { raw(&clean).map(Some) }
+        let before: Value = record::read(&json)?;
+        let mut clean = before.clone();
+        self.redact_value(&mut clean);
+        let is_found = clean != before;
+        if is_found {
+            *given = record::read(&raw(&clean)?)?;
+        }
+        Ok(is_found)
     }
 
-    fn redact_value(&self, value: Value) -> Value {
+    /// Removes the key from the strings of a value.
+    pub(super) fn redact_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) => self.redact(&text).into(),
-            Value::Array(values) => values.into_iter().map(|value| self.redact_value(value)).collect(),
+            Value::String(text) => *text = self.redact(text),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.redact_value(value)),
             Value::Object(members) => {
-                members.into_iter().map(|(name, value)| (self.redact(&name), self.redact_value(value))).collect()
+                for (name, mut value) in std::mem::take(members) {
+                    self.redact_value(&mut value);
+                    members.insert(self.redact(&name), value);
+                }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 }

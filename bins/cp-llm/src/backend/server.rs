@@ -2,21 +2,20 @@
 
 use std::time::Instant;
 
-use cp_common::wire::{Origin, Usage};
+use cp_common::wire::Origin;
 use cp_common::{Code, Error, Result, clock, keys};
 use cp_http::client::{Client, LIMIT, Reply};
 use cp_redact::Redactor;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::Digest as _;
 use ureq::http::{HeaderName, HeaderValue};
 
 use super::secret::{Secret, StreamRedactor};
-use super::stream::{Stream, cut_short, with_partial};
+use super::stream::Body;
 use super::{Backend, Exchange};
 use crate::wire_api::openai::without_stream_options;
 use crate::wire_api::{
-    Answer, Lowered, OnText, Partial, Payload, Request, UpstreamError, WireApi, bad_answer, finish, lowered, parsed,
-    shortened, upstream,
+    Answer, Lowered, OnText, Request, UpstreamError, WireApi, bad_answer, lowered, parsed, shortened, upstream,
 };
 
 /// Response headers that have the provider's request id.
@@ -122,7 +121,10 @@ impl Server {
 
     /// Decodes the response body in a batch result.
     pub(crate) fn answer(&self, body: &[u8]) -> Result<Answer> {
-        let answer = self.decoded(body, 200, &mut None).and_then(|answer| self.redacted_answer(answer));
+        let mut body = Body::of((self.api.decoder)(), body);
+        let read = body.decode();
+        let answer = body.answer(read, &self.origin(), &mut |_, _| Ok(()));
+        let answer = answer.and_then(|answer| self.redacted_answer(answer));
         answer.map_err(|error| self.redacted_error(&error, None))
     }
 
@@ -210,11 +212,9 @@ impl Server {
     }
 
     /// Removes the key from all text of an answer.
-    fn redacted_answer(&self, answer: Answer) -> Result<Answer> {
-        match &self.key {
-            Some(key) => key.redact_answer(answer),
-            None => Ok(answer),
-        }
+    fn redacted_answer(&self, mut answer: Answer) -> Result<Answer> {
+        self.key.iter().try_for_each(|key| key.redact_answer(&mut answer))?;
+        Ok(answer)
     }
 
     /// Posts a request and reads its response.
@@ -239,92 +239,44 @@ impl Server {
             let message = format!("the answer is encoded as {encoding}, which was not requested");
             Exchange::of(Err(bad_answer("encoding", &message)
                 .hint("a proxy probably compresses responses: configure it to pass them on unchanged")))
-        } else if streams {
-            self.streamed(reply, start, show)
         } else {
-            self.whole(reply, start, show)
+            let mut body = Body::new((self.api.decoder)(), !streams);
+            let read = body.read(&mut reply, start, show);
+            if read.is_ok() {
+                reply.linger();
+            }
+            let (first_byte, usage) = (body.first_byte, body.partial.usage);
+            let hash = Some(format!("sha256:{}", keys::hex(&body.hash.clone().finalize())));
+            Exchange { first_byte, hash, usage, ..Exchange::of(body.answer(read, &self.origin(), show)) }
         };
         Exchange { status, request_id, ..read }
     }
 
-    fn whole(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
-        let mut body = Vec::new();
-        let read = reply.read_all(&mut body);
-        let first = Some(start.elapsed());
-        let mut usage = None;
-        let outcome = match read {
-            Err(error) => Err(cut_short(error, &String::from_utf8_lossy(&body))),
-            Ok(()) => self
-                .decoded(&body, reply.status, &mut usage)
-                .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
-                .and_then(|answer| {
-                    answer.show(show)?;
-                    Ok(answer)
-                }),
-        };
-        Exchange { first_byte: first, hash: Some(keys::hash(&body)), usage, ..Exchange::of(outcome) }
-    }
-
-    /// Decodes a body. The usage is set even if the answer is not usable.
-    fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Usage>) -> Result<Answer> {
-        let payload = Payload::parse(body, None)?;
-        if let Some(error) = UpstreamError::find(&payload.value, false) {
-            return Err(error.into_error(status));
-        }
-        let (mut decoder, mut partial) = ((self.api.decoder)(), Partial::default());
-        let read = decoder.event(&payload, &mut partial);
-        *usage = partial.usage;
-        // A whole body is complete even without a stop reason.
-        partial.ended = true;
-        read.map_err(|error| with_partial(error, &partial.text))?;
-        let is_foreign = partial.id.is_none() && partial.usage.is_none();
-        let foreign = |_| bad_answer("invalid_json", "the answer is not one of this API");
-        let answer = finish(decoder.as_mut(), partial, &self.origin());
-        if is_foreign { answer.map_err(foreign) } else { answer }
-    }
-
-    fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
-        let status = reply.status;
-        let mut stream = Stream::new((self.api.decoder)());
-        let read = stream.read(&mut reply, start, show);
-        if read.is_ok() {
-            reply.linger();
-        }
-        let (first, hash) =
-            (stream.first_byte, Some(format!("sha256:{}", keys::hex(&std::mem::take(&mut stream.hash).finalize()))));
-        let usage = stream.partial.usage;
-        Exchange { first_byte: first, hash, usage, ..Exchange::of(stream.answer(read, status, &self.origin())) }
-    }
-
     /// Removes the key from all text of an error, and marks the text of the server as untrusted.
     fn redacted_error(&self, error: &Error, request_id: Option<&str>) -> Error {
-        let scrub = |text: &str| self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
-        let message = format!("{}: {}", self.endpoint, scrub(error.message()));
-        let mut settled =
-            Error::new(error.code(), message).with("backend", self.name).with("endpoint", self.endpoint.as_str());
-        let mut untrusted = Vec::new();
-        for (name, value) in error.details().into_iter().filter(|(name, _)| name != "hint") {
-            if ["partial", "upstream_message", "upstream_type"].contains(&name.as_str()) {
-                untrusted.push(Value::from(format!("/{name}")));
-            }
-            let value = value.as_str().map_or(value.clone(), |text| scrub(text).into());
-            settled = settled.with(&name, value);
-        }
-        if let Some(id) = request_id {
-            settled = settled.with("request_id", scrub(id));
-        }
+        let own = [("backend", Some(self.name)), ("endpoint", Some(&*self.endpoint)), ("request_id", request_id)];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::from(value?))));
+        let details: Map<String, Value> = own.chain(error.details()).collect();
+        let untrusted = ["partial", "upstream_message", "upstream_type"].into_iter();
+        let untrusted: Vec<_> =
+            untrusted.filter(|name| details.contains_key(*name)).map(|name| format!("/{name}")).collect();
+        let message = format!("{}: {}", self.endpoint, error.message());
+        let mut value = json!({"code": error.code().row().name, "message": message, "details": details});
+        self.key.iter().for_each(|key| key.redact_value(&mut value));
+        let mut settled = Error::from_value(&value);
         if !untrusted.is_empty() {
             settled = settled.with("_untrusted", untrusted);
         }
-        if let Some(hint) = error.hint_text() {
-            settled = settled.hint(hint);
-        } else if let Some(base) = self.suggested_base(error) {
-            settled = settled.hint(format!(
+        settled = match self.suggested_base(error) {
+            _ if error.hint_text().is_some() => settled,
+            Some(base) => settled.hint(format!(
                 "the base URL has no path: set it to {base} (base_url in config/cp.toml, or the variable that names it)"
-            ));
-        } else if error.code() == Code::Auth {
-            settled = settled.hint("the key was refused: check that it is whole and still valid");
-        }
+            )),
+            None if error.code() == Code::Auth => {
+                settled.hint("the key was refused: check that it is whole and still valid")
+            }
+            None => settled,
+        };
         if error.is_fatal() { settled.fatal() } else { settled }
     }
 }

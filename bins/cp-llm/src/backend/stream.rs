@@ -1,4 +1,4 @@
-//! Streamed responses, and the text that is kept if one breaks off.
+//! The bodies of responses, which are a stream of events or one document, and the text that is kept if one breaks off.
 
 use std::time::{Duration, Instant};
 
@@ -9,34 +9,39 @@ use cp_http::sse;
 use cp_redact::Redactor;
 use sha2::{Digest as _, Sha256};
 
-use crate::wire_api::{Answer, Decoder, OnText, Partial, UpstreamError, bad_answer, cut, decode_event, finish, parsed};
+use crate::wire_api::{Answer, Decoder, OnText, Partial, Payload, bad_answer, cut, decode, decode_event, finish};
 
-/// A response that arrives as events.
-pub(super) struct Stream {
+/// The body of a response, as far as it has arrived.
+pub(super) struct Body {
     decoder: Box<dyn Decoder>,
     /// The answer so far.
     pub partial: Partial,
-    parser: sse::Parser,
     pub hash: Sha256,
-    /// The first bytes, for the error if the response is not a stream.
-    head: Vec<u8>,
     /// The time until the first bytes.
     pub first_byte: Option<Duration>,
+    /// True if the body is one document.
+    is_whole: bool,
+    /// The document, or what precedes the events.
+    bytes: Vec<u8>,
 }
 
-impl Stream {
-    /// A stream before its first bytes.
-    pub(super) fn new(decoder: Box<dyn Decoder>) -> Self {
-        let (partial, parser, hash) = (Partial::default(), sse::Parser::new(), Sha256::new());
-        Self { decoder, partial, parser, hash, head: Vec::new(), first_byte: None }
+impl Body {
+    /// A body before its first bytes.
+    pub(super) fn new(decoder: Box<dyn Decoder>, is_whole: bool) -> Self {
+        let (partial, hash) = (Partial::default(), Sha256::new());
+        Self { decoder, partial, hash, first_byte: None, is_whole, bytes: Vec::new() }
+    }
+
+    /// A whole body.
+    pub(super) fn of(decoder: Box<dyn Decoder>, bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), ..Self::new(decoder, true) }
     }
 
     /// Reads up to the last event or the end of the body.
     pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Result<()> {
-        const HEAD: usize = 64 << 10;
-        let mut buffer = vec![0; 16 << 10];
         let (decoder, partial) = (self.decoder.as_mut(), &mut self.partial);
-        let mut ended = false;
+        let (mut parser, mut buffer) = (sse::Parser::new(), vec![0; 16 << 10]);
+        let (mut has_events, mut ended) = (false, false);
         while !ended {
             let bytes = reply.read(&mut buffer)?;
             if bytes.is_empty() {
@@ -44,69 +49,65 @@ impl Stream {
             }
             self.first_byte.get_or_insert_with(|| start.elapsed());
             self.hash.update(bytes);
-            if self.head.len() < HEAD {
-                self.head.extend_from_slice(bytes);
+            if !has_events {
+                self.bytes.extend_from_slice(bytes);
             }
-            self.parser.push(bytes, |event| {
-                if !ended {
-                    ended = decode_event(decoder, partial, &event, show)?;
-                }
-                Ok(())
-            })?;
+            if !self.is_whole {
+                parser.push(bytes, |event| {
+                    has_events = true;
+                    if !ended {
+                        ended = decode_event(decoder, partial, &event, show)?;
+                    }
+                    Ok(())
+                })?;
+            }
         }
-        if ended {
-            return Ok(());
-        }
-        match std::mem::take(&mut self.parser).finish() {
+        let last = if ended { None } else { parser.finish() };
+        // Some servers send one document where a stream was requested.
+        self.is_whole = !has_events && last.is_none();
+        let Some(event) = last else { return if self.is_whole { self.decode() } else { Ok(()) } };
+        decode_event(decoder, partial, &event, show).map(drop).map_err(|error| {
             // An incomplete last event means that the stream was cut off.
-            Some(event) => match decode_event(decoder, partial, &event, show) {
-                Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
-                    Err(cut())
-                }
-                other => other.map(drop),
-            },
-            None => Ok(()),
-        }
+            let is_half = error.details().get("reason").is_some_and(|reason| reason == "invalid_json");
+            if is_half { cut() } else { error }
+        })
     }
 
-    /// Makes the answer, or the error, from the events.
-    pub(super) fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
+    /// Makes the answer, or the error, from what was read. Passes on the text of a document.
+    pub(super) fn answer(mut self, read: Result<()>, here: &Origin, show: &mut OnText<'_>) -> Result<Answer> {
+        let read = read.map_err(|error| {
+            let is_cut = error.code() == Code::Network && !error.details().contains_key("reason");
+            if is_cut { error.with("reason", "cut") } else { error }
+        });
         let partial = std::mem::take(&mut self.partial);
-        let text = partial.text.clone();
-        read.map_err(|error| cut_short(error, &text))?;
-        let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
-        if nothing && !self.head.is_empty() {
-            return Err(self.not_a_stream(status));
+        let is_foreign = self.is_whole && partial.id.is_none() && partial.usage.is_none();
+        let text = if self.is_whole && partial.text.is_empty() {
+            String::from_utf8_lossy(&self.bytes).into_owned()
+        } else {
+            partial.text.clone()
+        };
+        let foreign =
+            |error| if is_foreign { bad_answer("invalid_json", "the answer is not one of this API") } else { error };
+        let answer = read.and_then(|()| finish(self.decoder.as_mut(), partial, here).map_err(foreign));
+        let answer = answer.map_err(|error| with_partial(error, &text))?;
+        if self.is_whole {
+            answer.show(show)?;
         }
-        finish(self.decoder.as_mut(), partial, here).map_err(|error| with_partial(error, &text))
+        Ok(answer)
     }
 
-    /// The error for a response that is not a stream.
-    fn not_a_stream(&self, status: u16) -> Error {
-        match parsed(&self.head) {
-            Ok(json) => UpstreamError::find(&json, false).map_or_else(
-                || bad_answer("no_stream", "the answer is not a stream of events"),
-                |error| error.into_error(status),
-            ),
-            Err(error) => with_partial(error, &String::from_utf8_lossy(&self.head)),
-        }
+    /// Decodes a document, which is complete even without a stop reason.
+    pub(super) fn decode(&mut self) -> Result<()> {
+        let read = decode(self.decoder.as_mut(), &mut self.partial, &Payload::parse(&self.bytes, None)?, false);
+        self.partial.ended = true;
+        read.map(drop)
     }
-}
-
-/// Marks a connection that broke while the body arrived as an answer that was cut short.
-pub(super) fn cut_short(error: Error, text: &str) -> Error {
-    let error = if error.code() == Code::Network && !error.details().contains_key("reason") {
-        error.with("reason", "cut")
-    } else {
-        error
-    };
-    with_partial(error, text)
 }
 
 /// Adds the text that arrived before the failure.
-pub(super) fn with_partial(error: Error, text: &str) -> Error {
+fn with_partial(error: Error, text: &str) -> Error {
     const MOST: usize = 64 << 10;
-    if text.is_empty() || error.details().contains_key("partial") {
+    if text.is_empty() {
         return error;
     }
     if text.len() <= MOST {

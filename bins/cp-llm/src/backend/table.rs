@@ -1,4 +1,4 @@
-//! Tables of endpoints, as users and the rows of `providers.toml` have them.
+//! Tables of endpoints, of users and of `providers.toml`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl ApiName {
     }
 }
 
-/// A table `[endpoints.NAME]`, as a user or a provider's row has it.
+/// A table `[endpoints.NAME]` of a user, or a table of `providers.toml`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Table {
@@ -64,6 +64,8 @@ pub(crate) struct Table {
     pub(super) key_command: Option<String>,
     /// The model of requests that name none.
     pub(super) model: Option<String>,
+    /// How the names of its models begin. Such models need no endpoint before their name.
+    pub(super) models: Vec<String>,
     /// Headers for each request.
     pub(super) headers: BTreeMap<String, String>,
     /// Default parameters of requests.
@@ -103,6 +105,16 @@ impl Table {
         self.headers = self.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>()?;
         self.base_url.as_deref().map(address).transpose()?;
         Ok(self)
+    }
+
+    /// True if it names a key, which is for this base URL.
+    pub(super) fn has_key_for(&self, base: Option<&str>) -> bool {
+        self.key_env.is_some() && self.base_url.as_deref() == base
+    }
+
+    /// True if a model is one of its own.
+    pub(super) fn has_model(&self, model: &str) -> bool {
+        self.models.iter().any(|start| model.starts_with(start))
     }
 
     /// The number of its keys.

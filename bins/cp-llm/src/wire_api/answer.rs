@@ -141,14 +141,27 @@ fn content(parts: &[Part]) -> Result<Content> {
     Ok(Content::Blocks(blocks))
 }
 
-impl PartContent {
-    /// A tool call with these arguments.
-    pub(super) fn call(id: String, name: &str, input: Box<RawValue>) -> Self {
-        Self::Call(ToolCall { id, name: name.to_owned(), input, ..ToolCall::default() })
-    }
-}
-
 impl Part {
+    /// A tool call with the arguments that the model wrote, and the block of the provider, if that has more.
+    pub(super) fn call(id: String, name: &str, input: &str, raw: Option<Box<RawValue>>) -> Self {
+        let call = ToolCall { id, name: name.to_owned(), input: arguments(input), ..ToolCall::default() };
+        // The server would refuse arguments that are not an object.
+        let raw = raw.filter(|_| is_object(&call.input));
+        Self { content: PartContent::Call(call), raw }
+    }
+
+    /// Adds text or reasoning to the last part, if it is of this kind and has no block, else as a new part.
+    pub(super) fn grow(parts: &mut Vec<Self>, kind: TextKind, text: &str) {
+        match (parts.last_mut(), kind) {
+            (Some(Self { content: PartContent::Text(last, _), raw: None }), TextKind::Answer)
+            | (Some(Self { content: PartContent::Thinking(last), raw: None }), TextKind::Thinking) => {
+                last.push_str(text);
+            }
+            _ if text.is_empty() => {}
+            _ => parts.push(Self { content: PartContent::text(kind, text), raw: None }),
+        }
+    }
+
     fn into_call(self) -> Option<ToolCall> {
         if let PartContent::Call(call) = self.content { Some(call) } else { None }
     }
@@ -181,6 +194,16 @@ impl Part {
     }
 }
 
+impl PartContent {
+    /// A text of this kind.
+    pub(super) fn text(kind: TextKind, text: &str) -> Self {
+        match kind {
+            TextKind::Answer => Self::Text(text.to_owned(), Vec::new()),
+            TextKind::Thinking => Self::Thinking(text.to_owned()),
+        }
+    }
+}
+
 /// A parsed body or event.
 pub(crate) struct Payload<'a> {
     pub value: Value,
@@ -192,6 +215,8 @@ impl<'a> Payload<'a> {
     /// Parses JSON of a server, in a stream with the half of a character that it holds. The error distinguishes invalid
     /// UTF-8, an empty body, markup and invalid JSON.
     pub(crate) fn parse(bytes: &'a [u8], held: Option<&mut u32>) -> Result<Self> {
+        // Some servers begin JSON with a byte order mark.
+        let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         if std::str::from_utf8(bytes).is_err() {
             return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
         }
@@ -212,8 +237,8 @@ pub(crate) trait Decoder {
     fn event(&mut self, event: &Payload<'_>, partial: &mut Partial) -> Result<bool>;
     /// Decodes `[DONE]`, which ends the streams of Chat Completions only.
     fn done(&self, _: &mut Partial) {}
-    /// Takes the parts so far. With `at_limit`, an incomplete tool call is left out.
-    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
+    /// Takes the parts so far.
+    fn parts(&mut self) -> Result<Vec<Part>>;
 }
 
 /// Parses an event, decodes it, and passes on its text. Fails if it reports an error.
@@ -234,11 +259,8 @@ pub(crate) fn decode_event(
     }
     let quoted = |error: Error| error.with("upstream_message", shortened(&String::from_utf8_lossy(data)));
     let payload = Payload::parse(data, Some(&mut partial.half)).map_err(quoted)?;
-    if let Some(error) = UpstreamError::find(&payload.value, event.name == "error") {
-        return Err(error.into_error(200));
-    }
     let (text, thinking) = (partial.text.len(), partial.thinking.len());
-    let outcome = decoder.event(&payload, partial);
+    let outcome = decode(decoder, partial, &payload, event.name == "error");
     for (kind, new) in [(TextKind::Thinking, &partial.thinking[thinking..]), (TextKind::Answer, &partial.text[text..])]
     {
         if !new.is_empty() {
@@ -246,6 +268,19 @@ pub(crate) fn decode_event(
         }
     }
     outcome
+}
+
+/// Decodes an event or a whole body. Fails if it reports an error, or with `is_error` is one.
+pub(crate) fn decode(
+    decoder: &mut dyn Decoder,
+    partial: &mut Partial,
+    payload: &Payload<'_>,
+    is_error: bool,
+) -> Result<bool> {
+    match UpstreamError::find(&payload.value, is_error) {
+        Some(error) => Err(error.into_error(200)),
+        None => decoder.event(payload, partial),
+    }
 }
 
 /// Parses JSON of a server.
@@ -275,6 +310,14 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
+    /// Adds text of this kind.
+    pub(super) fn add(&mut self, kind: TextKind, text: &str) {
+        match kind {
+            TextKind::Answer => self.text.push_str(text),
+            TextKind::Thinking => self.thinking.push_str(text),
+        }
+    }
+
     /// Sets the id and the model from these members, unless they are set.
     pub(super) fn identify(&mut self, from: &Value, id: &str, model: &str) {
         for (name, known) in [(id, &mut self.id), (model, &mut self.model)] {
@@ -291,18 +334,20 @@ pub(crate) fn finish(decoder: &mut dyn Decoder, mut partial: Partial, here: &Ori
     let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
     if !partial.ended {
         let nothing =
-            partial.id.is_none() && partial.stop.is_none() && decoder.parts(true).is_ok_and(|parts| parts.is_empty());
+            partial.id.is_none() && partial.stop.is_none() && decoder.parts().is_ok_and(|parts| parts.is_empty());
         return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
     }
+    let mut parts = decoder.parts()?;
     // A tool call that was cut off at the token limit is dropped.
-    let parts = decoder.parts(reached_limit)?;
+    let is_cut = |part: &Part| matches!(&part.content, PartContent::Call(call) if !is_object(&call.input));
+    parts.retain(|part| !(reached_limit && is_cut(part)));
     let Partial { id, model, stop, usage, .. } = partial;
     Answer { id, model, stop: stop.unwrap_or_default(), usage, ..Answer::of_parts(parts, here)? }.checked()
 }
 
 /// Parses the arguments of a tool call. Text that is not an object becomes a string: no tool accepts it, and the model
 /// gets an error.
-pub(crate) fn arguments(text: &str) -> Box<RawValue> {
+pub(super) fn arguments(text: &str) -> Box<RawValue> {
     // Some servers send `null` for no arguments, or an object that is encoded twice.
     let inner = serde_json::from_str::<String>(text).ok().filter(|inner| inner.trim_start().starts_with('{'));
     let text = inner.as_deref().unwrap_or(text);
@@ -315,13 +360,13 @@ pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     raw.or_else(|| to_raw_value(text).ok()).unwrap_or_default()
 }
 
-/// Parses the arguments of a tool call; `None` if they were cut off at the token limit.
-pub(super) fn complete_arguments(text: &str, at_limit: bool) -> Option<Box<RawValue>> {
-    Some(arguments(text)).filter(|input| !at_limit || input.get().starts_with('{'))
+/// True for arguments that are an object.
+pub(super) fn is_object(input: &RawValue) -> bool {
+    input.get().starts_with('{')
 }
 
 /// Makes a random id for a tool call without one. It must be unique in the whole conversation.
-pub(crate) fn fresh_id() -> String {
+pub(super) fn fresh_id() -> String {
     // Without random bytes the id has zeros.
     format!("call_{}", hex(&random::<8>().unwrap_or_default()))
 }

@@ -5,7 +5,7 @@ use cp_common::wire::{Content, Origin, Turn, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::complete_arguments;
+use super::answer::{arguments, is_object};
 use super::history::{Outgoing, outgoing};
 use super::json::{Body, exact, object};
 use super::{
@@ -136,14 +136,13 @@ impl PartialBlock {
         }
     }
 
-    /// Makes the part; `None` for an empty text, and for a tool call that was cut off at the token limit.
-    fn part(mut self, at_limit: bool) -> Result<Option<Part>> {
+    /// Makes the part; `None` for an empty text.
+    fn part(mut self) -> Result<Option<Part>> {
         self.members.retain(|name, value| name != "citations" || !value.is_null());
         let kind = text_of_member(&self.members, "type");
         let name = text_of_member(&self.members, "name");
         if !self.pieces.is_empty() {
-            let Some(input) = complete_arguments(&self.pieces, at_limit) else { return Ok(None) };
-            self.input = Some(input);
+            self.input = Some(arguments(&self.pieces));
         }
         let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
         let has_only = |names: &[&str]| self.members.keys().all(|name| names.contains(&name.as_str()));
@@ -161,14 +160,15 @@ impl PartialBlock {
             "redacted_thinking" => (PartContent::Thinking(String::new()), false),
             "tool_use" => {
                 let given = || self.members.get("input").map_or_else(|| "{}".to_owned(), Value::to_string);
-                let text = self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
-                let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
-                let id = text_of_member(&self.members, "id");
-                // The server would refuse arguments that are not an object.
-                let is_plain = has_only(&["type", "id", "name", "input"]) || !input.get().starts_with('{');
-                (PartContent::call(id, &name, input), is_plain)
+                let whole = || self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
+                let text = if self.pieces.is_empty() { whole() } else { self.pieces };
+                let own = (!has_only(&["type", "id", "name", "input"])).then_some(raw);
+                return Ok(Some(Part::call(text_of_member(&self.members, "id"), &name, &text, own)));
             }
-            _ if kind.ends_with("_use") => (PartContent::ServerTool(name), false),
+            // One whose arguments were cut off cannot be sent back.
+            _ if kind.ends_with("_use") => {
+                (PartContent::ServerTool(name), self.input.is_some_and(|input| !is_object(&input)))
+            }
             _ if kind.ends_with("_result") => (PartContent::ServerTool(kind), false),
             _ => (PartContent::Other(kind), false),
         };
@@ -261,8 +261,8 @@ impl Decoder for AnthropicDecoder {
         Ok(false)
     }
 
-    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
+    fn parts(&mut self) -> Result<Vec<Part>> {
         let blocks = std::mem::take(&mut self.blocks);
-        blocks.into_iter().filter_map(|block| block.part(at_limit).transpose()).collect()
+        blocks.into_iter().filter_map(|block| block.part().transpose()).collect()
     }
 }

@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::{arguments, fresh_id};
+use super::answer::fresh_id;
 use super::history::{Outgoing, outgoing, result, split};
 use super::json::{Body, exact};
 use super::{
-    Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, list, media, text_of, tokens,
-    with_function,
+    Decoder, Media, Part, PartContent, Partial, Payload, Request, TextKind, WireApi, bad_answer, list, media, text_of,
+    tokens, with_function,
 };
 
 pub(crate) const API: WireApi = WireApi {
@@ -141,24 +141,15 @@ struct GeminiDecoder {
 
 impl GeminiDecoder {
     fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>, partial: &mut Partial) -> Result<()> {
-        let is_thought = part["thought"] == true;
+        let kind = if part["thought"] == true { TextKind::Thinking } else { TextKind::Answer };
         let has_only = |names: &[&str]| {
             part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
         };
         if let Some(text) = text_of(part, "text") {
-            if is_thought {
-                partial.thinking.push_str(text);
-            } else {
-                partial.text.push_str(text);
-            }
+            partial.add(kind, text);
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
-                match (self.parts.last_mut(), is_thought) {
-                    (Some(Part { content: PartContent::Text(last, _), raw: None }), false)
-                    | (Some(Part { content: PartContent::Thinking(last), raw: None }), true) => last.push_str(text),
-                    _ if text.is_empty() => {}
-                    _ => self.parts.push(Part { content: text_part(text, is_thought), raw: None }),
-                }
+                Part::grow(&mut self.parts, kind, text);
                 return Ok(());
             }
         }
@@ -171,34 +162,33 @@ impl GeminiDecoder {
             return Err(bad_answer("partial_call", "the answer has the arguments of a tool call in pieces")
                 .hint("remove streamFunctionCallArguments from toolConfig"));
         }
-        let content = if call.is_object() {
+        if call.is_object() {
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
             let input = exact(&piece.bytes, &format!("{pointer}/functionCall/args"));
-            let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
+            let input = input.map_or_else(given, |input| input.get().to_owned());
             let id = text_of(call, "id").map_or_else(fresh_id, str::to_owned);
-            PartContent::call(id, text_of(call, "name").unwrap_or_default(), input)
-        } else if let Some(text) = text_of(part, "text") {
-            text_part(text, is_thought)
+            let is_plain = has_only(&["functionCall"]) && call["id"].is_null();
+            let name = text_of(call, "name").unwrap_or_default();
+            self.parts.push(Part::call(id, name, &input, (!is_plain).then_some(own)));
+            return Ok(());
+        }
+        let content = if let Some(text) = text_of(part, "text") {
+            PartContent::text(kind, text)
         } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))
         {
             PartContent::Image(json!({"type": "base64", "media_type": media, "data": part["inlineData"]["data"]}))
         } else {
-            let kind = part.as_object().and_then(|members| members.keys().find(|name| *name != "thoughtSignature"));
-            let kind = kind.map_or("", String::as_str).to_owned();
-            if ["executableCode", "codeExecutionResult"].contains(&kind.as_str()) || kind.starts_with("tool") {
-                PartContent::ServerTool(kind)
+            let name = part.as_object().and_then(|members| members.keys().find(|name| *name != "thoughtSignature"));
+            let name = name.map_or("", String::as_str).to_owned();
+            if ["executableCode", "codeExecutionResult"].contains(&name.as_str()) || name.starts_with("tool") {
+                PartContent::ServerTool(name)
             } else {
-                PartContent::Other(kind)
+                PartContent::Other(name)
             }
         };
-        let is_plain = call.is_object() && has_only(&["functionCall"]) && call["id"].is_null();
-        self.parts.push(Part { content, raw: (!is_plain).then_some(own) });
+        self.parts.push(Part { content, raw: Some(own) });
         Ok(())
     }
-}
-
-fn text_part(text: &str, is_thought: bool) -> PartContent {
-    if is_thought { PartContent::Thinking(text.to_owned()) } else { PartContent::Text(text.to_owned(), Vec::new()) }
 }
 
 impl Decoder for GeminiDecoder {
@@ -231,7 +221,7 @@ impl Decoder for GeminiDecoder {
         Ok(false)
     }
 
-    fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
+    fn parts(&mut self) -> Result<Vec<Part>> {
         let mut parts = std::mem::take(&mut self.parts);
         for part in &mut parts {
             if let Part { content: PartContent::Thinking(text), raw: own @ None } = part {

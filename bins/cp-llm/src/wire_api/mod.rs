@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(crate) use self::answer::{Answer, Decoder, Partial, Payload, decode_event, finish, parsed, thoughts};
+pub(crate) use self::answer::{Answer, Decoder, Partial, Payload, decode, decode_event, finish, parsed, thoughts};
 use self::answer::{Part, PartContent};
 pub(crate) use self::history::{Lowered, lowered};
 use self::json::Body;

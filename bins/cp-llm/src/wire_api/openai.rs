@@ -160,7 +160,7 @@ impl ChatDecoder {
     fn choice(&mut self, choice: &Value, delta: &Value, partial: &mut Partial) -> Result<()> {
         self.message.delta(delta, partial)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
-            self.message.end(partial);
+            self.message.text("", true, partial);
             let is_refused = !self.message.refusal.is_empty();
             partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
         }
@@ -209,8 +209,8 @@ impl Decoder for ChatDecoder {
         partial.ended = true;
     }
 
-    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
-        std::mem::take(&mut self.message).parts(at_limit)
+    fn parts(&mut self) -> Result<Vec<Part>> {
+        std::mem::take(&mut self.message).parts()
     }
 }
 

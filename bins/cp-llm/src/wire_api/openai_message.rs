@@ -5,8 +5,8 @@ use cp_common::Result;
 use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
-use super::answer::{complete_arguments, fresh_id};
-use super::{Part, PartContent, Partial, text_of};
+use super::answer::fresh_id;
+use super::{Part, PartContent, Partial, TextKind, text_of};
 
 /// Members with reasoning. They are sent back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -17,9 +17,10 @@ const TAGS: [&str; 2] = ["<think>", "</think>"];
 /// A message as far as it has arrived.
 #[derive(Default)]
 pub(super) struct Message {
-    lead: Lead,
-    /// The text that may be a part of a tag.
-    held: String,
+    /// The text of the content, and how much of it is known to be reasoning between tags, and the answer.
+    content: String,
+    thought_bytes: usize,
+    answer_bytes: usize,
     thoughts: Vec<(&'static str, String)>,
     /// Signed reasoning of `OpenRouter`.
     details: Vec<Value>,
@@ -28,18 +29,6 @@ pub(super) struct Message {
     pub refusal: String,
     annotations: Vec<Value>,
     calls: Vec<PartialToolCall>,
-}
-
-/// The place in a content that may begin with reasoning between tags.
-#[derive(Default, PartialEq)]
-enum Lead {
-    /// Only blanks and a part of the opening tag have arrived.
-    #[default]
-    Start,
-    Thinking,
-    /// Only blanks have followed the closing tag.
-    Closed,
-    Answer,
 }
 
 /// A tool call whose arguments are incomplete.
@@ -75,7 +64,7 @@ impl Message {
             }
         }
         match &delta["content"] {
-            Value::String(text) => self.text(text, partial),
+            Value::String(text) => self.text(text, false, partial),
             Value::Array(chunks) => {
                 for chunk in chunks {
                     self.chunk(chunk, partial)?;
@@ -103,78 +92,44 @@ impl Message {
         &mut self.thoughts[known].1
     }
 
-    /// Adds text of the content: reasoning between tags at its beginning, else the answer.
-    fn text(&mut self, text: &str, partial: &mut Partial) {
+    /// Adds text of the content: reasoning between tags at its beginning, else the answer. A part of a tag waits for the
+    /// rest of it, unless the content has ended.
+    pub(super) fn text(&mut self, text: &str, has_ended: bool, partial: &mut Partial) {
         let [open, close] = TAGS;
-        self.held.push_str(text);
-        if self.lead == Lead::Start {
-            let begun = self.held.trim_start();
-            if let Some(rest) = begun.strip_prefix(open) {
-                (self.lead, self.held) = (Lead::Thinking, rest.to_owned());
-            } else if open.starts_with(begun) {
-                return;
-            } else {
-                self.lead = Lead::Answer;
-            }
-        }
-        if self.lead == Lead::Thinking {
-            let found = self.held.find(close);
-            let is_end = |at: &usize| close.starts_with(&self.held[*at..]);
-            let start = || self.held.char_indices().map(|(at, _)| at).rev().take(close.len()).filter(is_end).last();
-            let end = found.or_else(start).unwrap_or(self.held.len());
-            let thought: String = self.held.drain(..end).collect();
+        self.content.push_str(text);
+        let begun = self.content.trim_start();
+        let (thought, answer) = match begun.strip_prefix(open) {
+            None if !has_ended && open.starts_with(begun) => return,
+            None => ("", self.content.as_str()),
+            Some(inside) => match inside[self.thought_bytes..].find(close).map(|at| self.thought_bytes + at) {
+                Some(at) => (&inside[..at], inside[at + close.len()..].trim_start()),
+                None if has_ended => (inside, ""),
+                None => {
+                    let part = (0..close.len()).rev().find(|length| inside.ends_with(&close[..*length]));
+                    (&inside[..inside.len() - part.unwrap_or(0)], "")
+                }
+            },
+        };
+        let new = |whole: &str, known: &mut usize| {
+            let new = whole.get(*known..).unwrap_or_default().to_owned();
+            *known += new.len();
+            new
+        };
+        let (thought, answer) = (new(thought, &mut self.thought_bytes), new(answer, &mut self.answer_bytes));
+        if !thought.is_empty() {
             self.thought(THOUGHTS[0]).push_str(&thought);
             partial.thinking.push_str(&thought);
-            if found.is_none() {
-                return;
-            }
-            self.held.drain(..close.len());
-            self.lead = Lead::Closed;
         }
-        if self.lead == Lead::Closed {
-            self.held.drain(..self.held.len() - self.held.trim_start().len());
-            if self.held.is_empty() {
-                return;
-            }
-            self.lead = Lead::Answer;
-        }
-        let text = std::mem::take(&mut self.held);
-        self.answer(&text, partial);
-    }
-
-    /// Adds the text that was held back, because no more follows.
-    pub(super) fn end(&mut self, partial: &mut Partial) {
-        let text = std::mem::take(&mut self.held);
-        if self.lead == Lead::Thinking {
-            self.thought(THOUGHTS[0]).push_str(&text);
-            partial.thinking.push_str(&text);
-            return;
-        }
-        self.answer(&text, partial);
-    }
-
-    fn answer(&mut self, text: &str, partial: &mut Partial) {
-        if text.is_empty() {
-            return;
-        }
-        match self.chunks.last_mut() {
-            Some(Part { content: PartContent::Text(last, _), .. }) => last.push_str(text),
-            _ => self.chunks.push(Part { content: PartContent::Text(text.to_owned(), Vec::new()), raw: None }),
-        }
-        partial.text.push_str(text);
+        Part::grow(&mut self.chunks, TextKind::Answer, &answer);
+        partial.text.push_str(&answer);
     }
 
     fn chunk(&mut self, chunk: &Value, partial: &mut Partial) -> Result<()> {
         match (text_of(chunk, "type"), &chunk["thinking"]) {
-            (Some("text"), _) => {
-                self.text(text_of(chunk, "text").unwrap_or_default(), partial);
-            }
+            (Some("text"), _) => self.text(text_of(chunk, "text").unwrap_or_default(), false, partial),
             (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
                 for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
-                    match self.chunks.last_mut() {
-                        Some(Part { content: PartContent::Thinking(last), .. }) => last.push_str(text),
-                        _ => self.chunks.push(Part { content: PartContent::Thinking(text.to_owned()), raw: None }),
-                    }
+                    Part::grow(&mut self.chunks, TextKind::Thinking, text);
                     partial.thinking.push_str(text);
                 }
             }
@@ -247,9 +202,9 @@ impl Message {
     }
 
     /// The parts, in the order of the members of a message.
-    pub(super) fn parts(mut self, at_limit: bool) -> Result<Vec<Part>> {
+    pub(super) fn parts(mut self) -> Result<Vec<Part>> {
         // A stream may end without a finish reason.
-        self.end(&mut Partial::default());
+        self.text("", true, &mut Partial::default());
         let mut parts = Vec::new();
         let has_thoughts = !self.thoughts.is_empty();
         for (name, text) in self.thoughts {
@@ -277,7 +232,7 @@ impl Message {
             parts.push(part(PartContent::Text(text.clone(), Vec::new()), &json!({ "refusal": text }))?);
         }
         for call in self.calls {
-            parts.extend(call.part(at_limit)?);
+            parts.push(call.part()?);
         }
         Ok(parts)
     }
@@ -288,20 +243,13 @@ fn part(content: PartContent, own: &Value) -> Result<Part> {
 }
 
 impl PartialToolCall {
-    fn part(self, at_limit: bool) -> Result<Option<Part>> {
-        let text = self.arguments;
-        let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
+    fn part(self) -> Result<Part> {
         let has_more = !self.more.is_empty() || !self.more_of_function.is_empty();
-        // The server would refuse arguments that are not an object.
-        let is_plain = !input.get().starts_with('{') || (!has_more && (text == input.get() || text.is_empty()));
         let with = |members: Value, more: Map<String, Value>| -> Value {
             members.as_object().cloned().unwrap_or_default().into_iter().chain(more).collect()
         };
-        let own = (!is_plain).then(|| {
-            let function = with(json!({"name": self.name, "arguments": text}), self.more_of_function);
-            with(json!({"id": self.id, "type": "function", "function": function}), self.more)
-        });
-        let content = PartContent::call(self.id, &self.name, input);
-        Ok(Some(Part { content, raw: own.map(|own| raw(&own)).transpose()? }))
+        let function = with(json!({"name": self.name, "arguments": self.arguments}), self.more_of_function);
+        let own = raw(&with(json!({"id": self.id, "type": "function", "function": function}), self.more))?;
+        Ok(Part::call(self.id, &self.name, &self.arguments, has_more.then_some(own)))
     }
 }

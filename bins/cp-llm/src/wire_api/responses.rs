@@ -7,7 +7,6 @@ use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::complete_arguments;
 use super::history::{Outgoing, outgoing, result, split};
 use super::json::Body;
 use super::openai::{COMPATIBLE, is_strict};
@@ -186,7 +185,7 @@ struct Item {
 }
 
 impl Item {
-    fn part(self, at_limit: bool) -> Result<Option<Part>> {
+    fn part(self) -> Result<Option<Part>> {
         let Self { given: mut item, is_done, pieces: text } = self;
         if !is_done && item["type"] == "function_call" {
             item["arguments"] = text.into();
@@ -194,12 +193,12 @@ impl Item {
             // An incomplete item cannot be sent back.
             return Ok((!text.is_empty()).then(|| Part { content: PartContent::Text(text, Vec::new()), raw: None }));
         }
-        part_of(&item, at_limit)
+        part_of(&item).map(Some)
     }
 }
 
-/// Makes the part of an item; `None` for a tool call that was cut off at the token limit.
-fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
+/// Makes the part of an item.
+fn part_of(item: &Value) -> Result<Part> {
     let kind = text_of(item, "type").unwrap_or_default();
     let list = |name: &str| item[name].as_array().into_iter().flatten();
     let content = match kind {
@@ -213,10 +212,8 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
             PartContent::Thinking(texts.collect::<Vec<_>>().join("\n\n"))
         }
         "function_call" => {
-            let text = text_of(item, "arguments").unwrap_or_default();
-            let Some(input) = complete_arguments(text, at_limit) else { return Ok(None) };
-            let id = text_of(item, "call_id").unwrap_or_default().to_owned();
-            PartContent::call(id, text_of(item, "name").unwrap_or_default(), input)
+            let text = |name| text_of(item, name).unwrap_or_default();
+            return Ok(Part::call(text("call_id").to_owned(), text("name"), text("arguments"), Some(raw(item)?)));
         }
         "image_generation_call" if item["result"].is_string() => {
             let format = text_of(item, "output_format").unwrap_or("png");
@@ -227,7 +224,7 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
         _ if kind.ends_with("_call") || kind.starts_with("mcp_") => PartContent::ServerTool(kind.to_owned()),
         _ => PartContent::Other(kind.to_owned()),
     };
-    Ok(Some(Part { content, raw: Some(raw(item)?) }))
+    Ok(Part { content, raw: Some(raw(item)?) })
 }
 
 #[derive(Default)]
@@ -302,8 +299,8 @@ impl Decoder for ResponsesDecoder {
         Ok(false)
     }
 
-    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
+    fn parts(&mut self) -> Result<Vec<Part>> {
         let items = std::mem::take(&mut self.items);
-        items.into_values().filter_map(|item| item.part(at_limit).transpose()).collect()
+        items.into_values().filter_map(|item| item.part().transpose()).collect()
     }
 }
