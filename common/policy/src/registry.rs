@@ -34,8 +34,7 @@ impl Table {
         let (mut records, mut table) = (Records::new(text.as_bytes(), Format::Csv), Self::default());
         while let Some((line, cells)) = records.read().map_err(|e| Error::io("reading", e))? {
             let cells = cells.map_err(|error| error.at_line(line))?;
-            // The cells of a text are texts.
-            let mut cells = cells.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned());
+            let mut cells = cells.iter().map(|cell| cell.trim().to_owned());
             if table.columns.is_empty() {
                 table.columns = cells.collect();
             } else {

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cp_common::context::given::text_of;
 use cp_common::context::options::StreamOptions;
 use cp_common::output::Place;
 use cp_common::stream::filter::Source;
@@ -69,12 +68,11 @@ impl TableOptions {
     /// The template of the command line for the rows of a table. The text of a line follows a template that names
     /// nothing.
     pub fn template(self, text: Option<&String>) -> Result<Option<Template>> {
-        let names = |text: &&String| text.contains("{{") || text.contains("{%");
         let Some(format) = self.format() else { return Ok(None) };
-        let text = match text {
-            Some(text) if names(&text) => text.clone(),
-            None if format == Format::Lines => "{{text}}".to_owned(),
-            Some(text) if format == Format::Lines => format!("{text}\n\n{{{{text}}}}"),
+        let text = match (format, text.map_or("", String::as_str)) {
+            (_, text) if text.contains("{{") || text.contains("{%") => text.to_owned(),
+            (Format::Lines, "") => "{{text}}".to_owned(),
+            (Format::Lines, text) => format!("{text}\n\n{{{{text}}}}"),
             _ => {
                 return Err(Error::usage("a table needs a text that names its columns")
                     .hint("write a column in two braces: 'Translate: {{title}}'"));
@@ -129,22 +127,19 @@ impl Rows {
         let Some((line, header)) = records.read()? else {
             return Err(wrong("is missing").hint("the first line has the names of the columns"));
         };
-        let mut columns: Vec<String> = Vec::new();
-        for name in header.map_err(|error| error.at_line(line))? {
-            let name = text_of(&name)?;
-            if name.trim().is_empty() || columns.iter().any(|known| known == name) {
-                return Err(wrong(&format!("has an empty or repeated name: `{name}`")));
-            }
-            columns.push(name.to_owned());
+        let columns = header.map_err(|error| error.at_line(line))?;
+        let is_wrong = |(at, name): &(usize, &String)| name.trim().is_empty() || columns[..*at].contains(name);
+        match columns.iter().enumerate().find(is_wrong) {
+            Some((_, name)) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
+            None => Ok(Self { columns, records }),
         }
-        Ok(Self { columns, records })
     }
 
     /// Writes the rows.
     fn convert(mut self, into: &mut impl Write, faults: &Faults) -> io::Result<()> {
         let mut at = 0;
         while let Some((line, fields)) = self.records.read()? {
-            let row = fields.and_then(|fields| self.row(&fields)).unwrap_or_else(|error| {
+            let row = fields.and_then(|fields| self.row(fields)).unwrap_or_else(|error| {
                 faults.lock().unwrap_or_else(PoisonError::into_inner).insert(line, error.at_line(line));
                 "{}\n".to_owned()
             });
@@ -156,13 +151,13 @@ impl Rows {
     }
 
     /// The JSON object of a record and a line feed.
-    fn row(&self, fields: &[Vec<u8>]) -> Result<String> {
+    fn row(&self, fields: Vec<String>) -> Result<String> {
         if fields.len() != self.columns.len() {
             let (found, expected) = (fields.len(), self.columns.len());
             return Err(Error::validation(format!("fields of the record: {found}, of the header: {expected}")));
         }
-        let members = self.columns.iter().zip(fields).map(|(name, field)| Ok((name.clone(), text_of(field)?.into())));
-        Ok(format!("{}\n", Value::Object(members.collect::<Result<_>>()?)))
+        let members = self.columns.iter().cloned().zip(fields.into_iter().map(Value::from));
+        Ok(format!("{}\n", Value::Object(members.collect())))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead};
 use std::mem::take;
 
+use cp_common::context::given::text_of;
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -25,8 +26,8 @@ impl Format {
 
     /// A record as a line. Values between tabs have no quotes, so that tabs and line ends in them are escaped, as by
     /// jq.
-    pub fn line<'a>(self, cells: impl Iterator<Item = &'a str>) -> String {
-        let cells: Vec<String> = cells.map(|cell| self.cell(cell)).collect();
+    pub fn line(self, cells: impl Iterator<Item = impl AsRef<str>>) -> String {
+        let cells: Vec<String> = cells.map(|cell| self.cell(cell.as_ref())).collect();
         cells.join(&self.delimiter().to_string()) + "\n"
     }
 
@@ -40,7 +41,7 @@ impl Format {
 }
 
 /// The line on which a record begins, and its fields.
-pub type Record = (u64, Result<Vec<Vec<u8>>>);
+pub type Record = (u64, Result<Vec<String>>);
 
 /// The records of a table. A damaged record is an error, because what follows its quote may be other records.
 pub struct Records<R> {
@@ -50,17 +51,6 @@ pub struct Records<R> {
     feeds: u64,
 }
 
-/// The place within a record.
-#[derive(Clone, Copy)]
-enum State {
-    Unquoted,
-    Quoted,
-    /// After a quote in quotes, which closes the field unless a second one follows.
-    Closed,
-}
-
-const MARK: &[u8] = b"\xEF\xBB\xBF";
-
 impl<R: BufRead> Records<R> {
     /// The records of an input, which may begin with a byte order mark.
     pub const fn new(input: R, format: Format) -> Self {
@@ -69,47 +59,44 @@ impl<R: BufRead> Records<R> {
 
     /// The next record. Empty lines are not records. What follows damage on its line is skipped.
     pub fn read(&mut self) -> io::Result<Option<Record>> {
-        use State::{Closed, Quoted, Unquoted};
-
-        let (mut fields, mut field, mut state) = (Vec::new(), Vec::new(), Unquoted);
-        let (mut start, mut line) = (None, Vec::new());
+        let (mut fields, mut field, mut start, mut line) = (Vec::new(), Vec::new(), None, Vec::new());
+        // After a quote in quotes, which closes the field unless a second one follows, it is closed.
+        let (mut is_quoted, mut is_closed) = (false, false);
         let damaged = |start, what| {
             let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
             Ok(Some((start, Err(Error::validation(what).hint(hint)))))
         };
+        let is_lines = self.format == Format::Lines;
         while self.input.read_until(b'\n', &mut line)? > 0 {
             self.feeds += 1;
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
             let text = text.strip_suffix(b"\r").unwrap_or(text);
             let line_end = &line[text.len()..];
-            let text = text.strip_prefix(MARK).filter(|_| self.feeds == 1).unwrap_or(text);
-            let is_lines = self.format == Format::Lines;
+            let text = text.strip_prefix(b"\xEF\xBB\xBF").filter(|_| self.feeds == 1).unwrap_or(text);
             let is_empty = if is_lines { text.trim_ascii().is_empty() } else { text.is_empty() };
             if start.is_some() || !is_empty {
                 let start = *start.get_or_insert(self.feeds);
                 for &byte in text {
-                    state = match (state, byte) {
-                        (Quoted, b'"') => Closed,
-                        (Closed, b'"') | (Quoted, _) => {
+                    match byte {
+                        b'"' if is_quoted => (is_quoted, is_closed) = (false, true),
+                        _ if is_quoted => field.push(byte),
+                        b'"' if is_closed => {
+                            (is_quoted, is_closed) = (true, false);
                             field.push(byte);
-                            Quoted
                         }
-                        (_, b'\r') if !is_lines => {
+                        b'\r' if !is_lines => {
                             return damaged(start, "a carriage return is not followed by a line feed");
                         }
-                        (_, byte) if !is_lines && char::from(byte) == self.format.delimiter() => {
+                        _ if !is_lines && char::from(byte) == self.format.delimiter() => {
+                            is_closed = false;
                             fields.push(take(&mut field));
-                            Unquoted
                         }
-                        (Closed, _) => return damaged(start, "text follows the closing quote of a field"),
-                        (Unquoted, b'"') if self.format == Format::Csv && field.is_empty() => Quoted,
-                        (Unquoted, _) => {
-                            field.push(byte);
-                            Unquoted
-                        }
-                    };
+                        _ if is_closed => return damaged(start, "text follows the closing quote of a field"),
+                        b'"' if self.format == Format::Csv && field.is_empty() => is_quoted = true,
+                        _ => field.push(byte),
+                    }
                 }
-                if !matches!(state, Quoted) {
+                if !is_quoted {
                     break;
                 }
                 field.extend_from_slice(line_end);
@@ -117,10 +104,11 @@ impl<R: BufRead> Records<R> {
             line.clear();
         }
         fields.push(field);
-        match (start, state) {
-            (None, _) => Ok(None),
-            (Some(start), Quoted) => damaged(start, "a quote opens a field and none closes it"),
-            (Some(start), _) => Ok(Some((start, Ok(fields)))),
+        match start {
+            Some(start) if is_quoted => damaged(start, "a quote opens a field and none closes it"),
+            start => {
+                Ok(start.map(|start| (start, fields.iter().map(|field| Ok(text_of(field)?.to_owned())).collect())))
+            }
         }
     }
 }
@@ -149,8 +137,7 @@ impl Writer {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         });
-        let cells: Vec<String> = cells.collect();
-        self.format.line(cells.iter().map(String::as_str).chain([error])).into_bytes()
+        self.format.line(cells.chain([error.to_owned()])).into_bytes()
     }
 }
 
@@ -163,8 +150,7 @@ mod tests {
     /// The records of a text, each with its line; `None` for a damaged one.
     fn read(text: &str, format: Format) -> Vec<(u64, Option<Vec<String>>)> {
         let mut records = Records::new(text.as_bytes(), format);
-        let texts = |fields: Vec<Vec<u8>>| fields.into_iter().map(|field| String::from_utf8(field).unwrap()).collect();
-        std::iter::from_fn(|| records.read().unwrap()).map(|(line, fields)| (line, fields.ok().map(texts))).collect()
+        std::iter::from_fn(|| records.read().unwrap()).map(|(line, fields)| (line, fields.ok())).collect()
     }
 
     proptest! {

@@ -50,8 +50,8 @@ impl Template {
         }
         values.extend(text.map(|text| ("text".to_owned(), text.into())));
         values.extend(variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
-        let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
-        let text = template.render(values).map_err(|e| self.fault(&e))?;
+        let template = self.environment.get_template(NAME);
+        let text = template.and_then(|template| template.render(values)).map_err(|e| self.fault(&e))?;
         if text.trim().is_empty() {
             return Err(self.place(Error::validation("the template produces an empty text")));
         }
@@ -76,12 +76,9 @@ impl Template {
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
         };
-        let error = match e.line() {
-            // In a stream, `line` is the line of the row.
-            Some(line) => error.at_line(line as u64).with("template_line", line),
-            None => error,
-        };
-        self.place(error)
+        // In a stream, `line` is the line of the row.
+        let lines = e.line().into_iter();
+        self.place(lines.fold(error, |error, line| error.at_line(line as u64).with("template_line", line)))
     }
 
     fn place(&self, error: Error) -> Error {
