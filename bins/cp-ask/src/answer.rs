@@ -23,13 +23,14 @@ pub(crate) struct Printer<'a> {
     /// The tools that the last message calls.
     called: Vec<String>,
     /// What all messages used.
-    used: Vec<Usage>,
+    used: Usage,
 }
 
 impl<'a> Printer<'a> {
     pub(crate) fn new(out: &'a mut Output, streams: bool) -> Self {
         out.outlive_reader();
-        let (last, hints, called, used) = Default::default();
+        let (last, hints, called) = Default::default();
+        let used = Usage { cost_usd: Some(0.0), ..Usage::default() };
         Self { out, streams, last, is_inside: false, failure: None, hints, called, used }
     }
 
@@ -46,7 +47,7 @@ impl<'a> Printer<'a> {
             Some(Kind::Message) => {
                 let message: Message = record.read()?;
                 self.called = message.tool_calls.iter().map(|call| call.name.clone()).collect();
-                self.used.push(message.usage);
+                self.used += &message.usage;
                 let text = line_of(message.text());
                 match (self.streams, std::mem::take(&mut self.is_inside)) {
                     (true, true) => self.write("\n"),
@@ -109,10 +110,8 @@ impl<'a> Printer<'a> {
 
     /// Prints the tokens and the cost of all messages.
     pub(crate) fn say_usage(&self) {
-        let input: u64 =
-            self.used.iter().map(|used| used.input_tokens + used.cache_read_tokens + used.cache_write_tokens).sum();
-        let output: u64 = self.used.iter().map(|used| used.output_tokens).sum();
-        let cost: Option<f64> = self.used.iter().map(|used| used.cost_usd).sum();
+        let (output, cost) = (self.used.output_tokens, self.used.cost_usd);
+        let input = self.used.tokens() - output;
         let cost = cost.map_or("the price is not known".to_owned(), |cost| format!("${cost:.6}"));
         to_stderr(&format!("cp-ask: {input} tokens of input, {output} of output, {cost}\n"));
     }

@@ -107,9 +107,9 @@ impl Question {
         Ok(())
     }
 
-    /// True if an empty text is a complete question, because a template needs none.
-    pub(crate) fn takes_no_input(&self) -> bool {
-        self.one("template").is_none() && !self.reads_input && !self.attaches_input()
+    /// True if there must be standard input, because there is neither a text nor a template, or `-` stands for it.
+    pub(crate) fn needs_input(&self) -> bool {
+        self.text.is_empty() && self.one("template").is_none() || self.reads_input
     }
 
     /// True if standard input is an attachment or a context file.
@@ -224,20 +224,14 @@ fn with(command: clap::Command, rows: &[Row]) -> clap::Command {
     })
 }
 
-/// Returns the help.
-pub(crate) fn usage() -> String {
-    command().render_help().to_string()
-}
-
 /// Parses a command line.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let (options, texts) = (&arguments[..end], arguments.get(end + 1..).unwrap_or_default());
     // The agent is the only option that can be given before a command.
-    let skipped = match options.first().and_then(|word| word.to_str()) {
-        Some("--agent") => options.len().min(2),
-        Some(word) => usize::from(word.starts_with("--agent=")),
-        None => 0,
+    let skipped = match options.first().and_then(|word| word.to_str()).unwrap_or_default() {
+        "--agent" => options.len().min(2),
+        word => usize::from(word.starts_with("--agent=")),
     };
     let words = &options[skipped..];
     let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();

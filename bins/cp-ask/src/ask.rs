@@ -73,14 +73,12 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
         query(&["rename", &session, name])?;
     }
     let outcome = answer(question, Some(&session), scratch.path(), &prompt, out);
-    if given.is_some() {
-        return outcome;
-    }
     match outcome {
+        _ if given.is_some() => {}
         Ok(0) => agent.keep(&session)?,
         // A person can go on in this session.
-        Ok(status) if goes_on || status == Code::HumanRequired.row().exit => {}
-        Err(_) if goes_on => {}
+        _ if goes_on => {}
+        Ok(status) if status == Code::HumanRequired.row().exit => {}
         // The failure of the call is reported, not that of the cleaning.
         _ => drop(query(&["end", &session])),
     }
@@ -95,8 +93,11 @@ fn system_text(given: &str) -> Result<String> {
     if given.starts_with('@') || file.is_dir() || !file.exists() && !is_absent {
         return Ok(given.to_owned());
     }
-    let error = || Error::not_found(format!("{given}: no such file"));
-    if is_absent { Err(error().hint(format!("write @@{given} to send it as text"))) } else { Ok(format!("@{given}")) }
+    if is_absent {
+        let error = Error::not_found(format!("{given}: no such file"));
+        return Err(error.hint(format!("write @@{given} to send it as text")));
+    }
+    Ok(format!("@{given}"))
 }
 
 /// Time without input after which a notice explains the wait.
@@ -110,8 +111,7 @@ const LONGEST_ARGUMENT: usize = 100 << 10;
 fn read_input(question: &Question) -> Result<Vec<u8>> {
     let kind = fstat(stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
     let is_data = matches!(kind, Ok(FileType::Fifo | FileType::RegularFile | FileType::Socket));
-    let is_needed = question.text.is_empty() && question.one("template").is_none() || question.reads_input;
-    if !is_data && !is_needed {
+    if !is_data && !question.needs_input() {
         return Ok(Vec::new());
     }
     if is_data && !signals::wait_readable(stdin(), Some(SILENCE))? {

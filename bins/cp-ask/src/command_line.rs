@@ -12,6 +12,7 @@ use cp_redact::Redactor;
 use rustix::stdio::{dup2_stdin, stdout};
 use rustix::termios::isatty;
 use serde_json::Value;
+use unicode_general_category::{GeneralCategory, get_general_category};
 
 use crate::arguments::Question;
 use crate::ask::read_text;
@@ -58,17 +59,9 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
 /// Returns the first line of an answer that can be a command. Fences and invisible characters are removed, so that the
 /// command that runs is the command that is shown.
 fn command_in(answer: &str) -> String {
-    let is_visible = |c: &char| !c.is_control() && !is_format(*c);
+    let is_visible = |c: &char| !c.is_control() && get_general_category(*c) != GeneralCategory::Format;
     let lines = answer.lines().map(|line| line.replace('\t', " ").chars().filter(is_visible).collect::<String>());
     let mut lines = lines.map(|line| line.trim_matches(' ').to_owned());
     let line = lines.find(|line| !line.is_empty() && !line.starts_with("```")).unwrap_or_default();
     line.strip_prefix('#').map_or_else(|| line.clone(), |reason| format!("# {}", reason.trim_start()))
-}
-
-/// True for the invisible characters of Unicode's category Cf.
-fn is_format(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}' | '\u{8e2}' | '\u{180e}'
-        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0001}'..='\u{e007f}')
 }

@@ -44,8 +44,9 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
         Arguments::Print(text) => out.raw(text.as_bytes()).map(|()| 0),
         Arguments::Command(verb, agent) => run_verb(verb, agent.as_deref(), out),
         Arguments::Ask(question) => {
-            if question.text.is_empty() && question.takes_no_input() && isatty(stdin()) {
-                to_stderr(&arguments::usage());
+            let has_input = question.reads_input || question.attaches_input() || !isatty(stdin());
+            if question.needs_input() && !has_input {
+                to_stderr(&arguments::command().render_help().to_string());
                 return Ok(Code::Usage.row().exit);
             }
             let home = Home::find(None)?;
@@ -84,7 +85,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Keys { action } => providers::keys(action.as_ref(), &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
         Verb::Completions { shell, .. } => completion::script("cp-ask", &shell),
-        Verb::Help => arguments::usage(),
+        Verb::Help => arguments::command().render_help().to_string(),
     };
     out.raw(text.as_bytes()).map(|()| 0)
 }

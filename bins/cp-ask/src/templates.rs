@@ -62,9 +62,8 @@ impl Template {
 /// Writes the options and the text of a question as a template. Returns what to print.
 pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<String> {
     if !is_id(name) {
-        return Err(
-            Error::usage(format!("`{name}` cannot be the name of a template")).hint("use letters, digits, _ and -")
-        );
+        let error = Error::usage(format!("`{name}` cannot be the name of a template"));
+        return Err(error.hint("use letters, digits, _ and -"));
     }
     let options = question.passed(OF_REQUEST).fold(String::new(), |line, word| line + " " + &quoted(&word));
     if options.contains(OPTIONS.1) {
