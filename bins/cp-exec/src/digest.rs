@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use cp_common::home::Home;
 use cp_common::keys::{Key, hex};
-use cp_ledger::format::claims;
+use cp_ledger::format::canonical;
 use cp_ledger::format::line::Hash;
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl KeyedHasher {
 
     /// Returns the tag of a command in normal form.
     pub(crate) fn of_command(&self, value: &[u8]) -> Option<String> {
-        self.0.as_ref().map(|key| claims::tag_of_command(value, key))
+        self.0.as_ref().map(|key| canonical::tag_of_command(value, key))
     }
 
     fn of(&self, name: &str, value: &str) -> Value {

@@ -6,8 +6,7 @@ use std::time::Instant;
 use cp_common::home::Home;
 use cp_common::keys::Key;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
-use cp_ledger::format::canonical::hash_value;
-use cp_ledger::format::claims::{self, Form};
+use cp_ledger::format::canonical::{Form, command_hash, command_hmac, hash_value};
 use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -39,7 +38,7 @@ impl Evidence {
     pub(crate) fn new(form: Form, command: &str, started: Instant, result: &Value, reads: Vec<Read>) -> Self {
         Self {
             timestamp: clock::now(),
-            input_hash: claims::command_hash(form, command),
+            input_hash: command_hash(form, command),
             output_hash: hash_value(result),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             declared_reads: reads,
@@ -153,7 +152,7 @@ impl Journal {
         // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain
         // hash.
         let (kind, hash) = if redactions > 0 {
-            ("hmac", claims::command_hmac(form, command, &Key::of_home(&self.home)?))
+            ("hmac", command_hmac(form, command, &Key::of_home(&self.home)?))
         } else {
             ("hash", evidence.input_hash.clone())
         };

@@ -1,4 +1,5 @@
-//! Values too large for a line: files named by the SHA-256 of their bytes, in a directory beside the ledger.
+//! Values too large for a line: files named by the SHA-256 of their bytes, in a directory beside the ledger. And the
+//! members of a body that refer to them, or count what is lost.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +10,8 @@ use cp_common::home::write_whole;
 use cp_common::{Error, Result, json};
 use memchr::memmem::Finder;
 
-use crate::format::line::{Hash, inside, members};
+use crate::format::Entry;
+use crate::format::line::{FRAME, Hash, LINE_LIMIT, inside, member, members};
 use crate::read::tail::hash_of;
 
 /// The beginning of the JSON that refers to a blob.
@@ -130,8 +132,55 @@ fn named_by(value: &[u8]) -> Option<(Hash, bool)> {
     Some((hash, is_json))
 }
 
+/// Finishes the body of an entry that starts there with the members that the ledger itself sets: counts what was replaced
+/// or taken out, keeps the original bytes, and makes it short enough for a line of the ledger at `path`.
+pub(crate) fn finish(path: &Path, body: &mut Vec<u8>, start: usize, entry: &Entry, redactions: u32) -> Result<()> {
+    if entry.replaced() > 0 {
+        count_in_data(body, start, "replaced", entry.replaced());
+    }
+    if redactions > 0 {
+        count_in_data(body, start, "redactions", u64::from(redactions));
+    } else if let Some(original) = entry.original() {
+        // With a secret in it the original is not kept: nothing can be taken out of bytes that are not text.
+        let hash = store(path, original)?;
+        let reference = format!("{{\"blob\":\"{hash}\",\"len\":{}}}", original.len());
+        put_in_data(body, start, "original", reference.as_bytes());
+    }
+    shrink(path, body, start, LINE_LIMIT - FRAME)
+}
+
+/// Puts a count into the data of a body, on top of what the data has under that name.
+fn count_in_data(body: &mut Vec<u8>, start: usize, name: &str, count: u64) {
+    let there =
+        data_member(&body[start..], name).and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+    put_in_data(body, start, name, (there.unwrap_or(0) + count).to_string().as_bytes());
+}
+
+/// Sets a member of the data of a body, which need not have data yet.
+fn put_in_data(body: &mut Vec<u8>, start: usize, name: &str, value: &[u8]) {
+    if let Some((place, old)) = data_member(&body[start..], name) {
+        let (from, to) = (start + place, start + place + old.len());
+        body.splice(from..to, value.iter().copied());
+        return;
+    }
+    if member(&body[start..], "data").is_some() {
+        // Data is the last member, and never empty.
+        body.pop();
+        body.push(b',');
+    } else {
+        body.extend_from_slice(b",\"data\":{");
+    }
+    body.extend_from_slice(&[b"\"", name.as_bytes(), b"\":", value, b"}"].concat());
+}
+
+/// Where a member of a body's data has its value, and the value.
+fn data_member<'a>(body: &'a [u8], name: &str) -> Option<(usize, &'a [u8])> {
+    let value = member(inside(member(body, "data")?)?, name)?;
+    Some((value.as_ptr() as usize - body.as_ptr() as usize, value))
+}
+
 /// Moves the largest values of a body into blobs until it is at most `limit` bytes long.
-pub fn shrink(ledger: &Path, body: &mut Vec<u8>, from: usize, limit: usize) -> Result<()> {
+fn shrink(ledger: &Path, body: &mut Vec<u8>, from: usize, limit: usize) -> Result<()> {
     while body.len() - from > limit {
         let Some((start, end)) = largest_value(&body[from..]) else {
             return Err(Error::validation("the entry is too large: its names and short texts alone exceed a line"));

@@ -13,8 +13,7 @@ use cp_common::wire::{Approval, Receipt};
 use cp_common::{Code, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::approval::Said;
-use cp_ledger::format::canonical::hash_normal;
-use cp_ledger::format::claims;
+use cp_ledger::format::canonical::{ExecResult, exec_command, exec_result, hash_normal};
 use cp_ledger::format::line::Line;
 use cp_ledger::read::backward;
 use cp_ledger::read::segments::segments_of;
@@ -75,7 +74,7 @@ impl Journal {
         let Ruling { decision, plan, .. } = ruling;
         let (pinned, cwd) = (&decision.pinned, plan.cwd.path.display().to_string());
         let names: Vec<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
-        let command = claims::exec_command(&decision.argv, &cwd, &names);
+        let command = exec_command(&decision.argv, &cwd, &names);
         // The hash of a command that contains a secret is keyed.
         let entry = match self.ledger()?.redactor().redact(&mut command.clone(), 0) {
             0 => self.entry("exec.intent").with("command_hash", &hash_normal(&command)),
@@ -110,7 +109,7 @@ impl Journal {
     /// Records the result of a command.
     pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: u64, outcome: &Outcome) -> Result<Receipt> {
         let Outcome { status, steps, stdout, stderr, .. } = outcome;
-        let result = claims::ExecResult {
+        let result = ExecResult {
             return_code: status.code,
             signal: status.signal,
             stdout: &stdout.sha256(),
@@ -129,7 +128,7 @@ impl Journal {
             "duration_ms": milliseconds(outcome.duration),
             "stdout": self.stream(stdout, is_kept)?,
             "stderr": self.stream(stderr, is_kept)?,
-            "result_hash": claims::exec_result(&result),
+            "result_hash": exec_result(&result),
             "steps": {
                 "line": steps.line,
                 "programs": steps.programs,

@@ -18,7 +18,7 @@ use cp_common::home::config::Origin;
 use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_ledger::format::claims::Form;
+use cp_ledger::format::canonical::Form;
 use cp_redact::Redactor;
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use cp_common::program::Class;
 use cp_common::wire::record::Record;
 use cp_common::{Code, Context, Error, Result, coprocess, json};
-use cp_ledger::format::claims::Form;
+use cp_ledger::format::canonical::Form;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -1,6 +1,5 @@
 //! Appending: many processes, one order. Every line is on the chain, whole, and acknowledged only if it stays.
 
-mod body;
 mod durable;
 mod ready;
 pub mod register;
@@ -18,9 +17,10 @@ pub use self::durable::Sync;
 use cp_redact::Redactor;
 
 use self::ready::not_a_ledger;
+use crate::blob;
 use crate::file::{Absent, Shared, sync_directory};
 use crate::format::Entry;
-use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
+use crate::format::line::{self, FRAME, Hash};
 use crate::proof::leaves::origin_of;
 use crate::proof::note::{Note, checkpoint_path};
 use crate::read::segments::name_of;
@@ -28,8 +28,6 @@ use crate::read::tail::{self, Asks, Last};
 
 /// The name of the format, as line 0 has it.
 pub const FORMAT: &str = "cp-ledger/1";
-/// The most bytes that a line adds to its body.
-const FRAME: usize = 32 + TS_LEN + PREV_LEN + TAIL_LEN;
 
 /// A ledger that is open for appending.
 #[derive(Debug)]
@@ -197,7 +195,7 @@ impl Ledger {
         let start = self.staged.len();
         entry.compose(&mut self.staged);
         let redactions = self.redactor.redact(&mut self.staged, start);
-        let done = body::finish(&self.path, &mut self.staged, start, entry, redactions);
+        let done = blob::finish(&self.path, &mut self.staged, start, entry, redactions);
         match done {
             Ok(()) => self.ends.push(self.staged.len()),
             Err(_) => self.staged.truncate(start),

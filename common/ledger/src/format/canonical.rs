@@ -1,11 +1,15 @@
-//! The hash that the control plane takes of a JSON value: SHA-256 of its text with sorted names, `", "` and `": "`
-//! between the parts, and characters beyond ASCII as they are. That is what Python writes with `json.dumps(value,
-//! sort_keys=True, ensure_ascii=False)`.
+//! The hashes of requests and of results in entries: each formula once, for the programs that write it and for those
+//! that recompute it.
+//!
+//! All are over the text that the control plane writes for a JSON value: sorted names, `", "` and `": "` between the
+//! parts, and characters beyond ASCII as they are. That is what Python writes with `json.dumps(value, sort_keys=True,
+//! ensure_ascii=False)`.
 
 use std::collections::BTreeMap;
 
 use cp_common::json;
 use cp_common::keys::{Key, hex};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -18,16 +22,80 @@ pub fn hash_value(value: &Value) -> String {
 
 /// The hash of the JSON text that [`json::normalize`] made.
 pub fn hash_normal(text: &[u8]) -> String {
-    let mut out = Vec::with_capacity(text.len() + text.len() / 4);
-    write(text, &mut out);
-    Hash::of(&out).to_string()
+    Hash::of(&canonical(text)).to_string()
 }
 
-/// The keyed hash of the same text, for values that must not be found by trial: `hmac-sha256:` and 64 digits.
-pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
-    let mut out = Vec::with_capacity(text.len() + text.len() / 4);
-    write(text, &mut out);
-    format!("hmac-sha256:{}", hex(&key.tag(&[purpose, b"\0", &out])))
+/// The input of a command's hash, as its entry names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// The command is the text of a JSON value, and the hash is over that value.
+    Request,
+    /// The command is a text, and the hash is over `{"cmd": text}`.
+    Cmd,
+}
+
+/// The value that a command stands for, in normal form.
+fn value_of(form: Form, command: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(command.len() + 10);
+    // A request that is not JSON is treated as words, so that it still has a hash.
+    if form == Form::Request && json::normalize(command.as_bytes(), &mut text).is_ok() {
+        return text;
+    }
+    text.clear();
+    text.extend_from_slice(b"{\"cmd\":");
+    json::string(command, &mut text);
+    text.push(b'}');
+    text
+}
+
+/// `command_hash` of a turn.
+pub fn command_hash(form: Form, command: &str) -> String {
+    hash_normal(&value_of(form, command))
+}
+
+/// `command_hmac` of a turn: instead of the hash where a secret was taken out of the command.
+pub fn command_hmac(form: Form, command: &str, key: &Key) -> String {
+    tag_of_command(&value_of(form, command), key)
+}
+
+/// The keyed hash of a command in normal form, which cannot be found by trial: `hmac-sha256:` and 64 digits.
+pub fn tag_of_command(value: &[u8], key: &Key) -> String {
+    format!("hmac-sha256:{}", hex(&key.tag(&[b"command\0", &canonical(value)])))
+}
+
+/// The input of the hash of a process's command, in normal form: its words, its directory, and the sorted names of its
+/// variables.
+pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
+    names.sort_unstable();
+    let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
+    serde_json::json!({ "argv": argv, "cwd": cwd, "env": names }).to_string().into_bytes()
+}
+
+/// The input of the hash of a process's result.
+#[derive(Debug, Serialize)]
+pub struct ExecResult<'a> {
+    /// Its exit status, if it exited.
+    pub return_code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// The hash of all that it wrote to standard output.
+    pub stdout: &'a str,
+    /// The hash of all that it wrote to standard error.
+    pub stderr: &'a str,
+}
+
+/// `result_hash` of a process.
+pub fn exec_result(result: &ExecResult<'_>) -> String {
+    hash_value(&serde_json::to_value(result).unwrap_or_default())
+}
+
+/// The text that is hashed, for a value in normal form.
+fn canonical(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len() + value.len() / 4);
+    write(value, &mut out);
+    out
 }
 
 fn write(value: &[u8], out: &mut Vec<u8>) {
@@ -90,10 +158,9 @@ mod tests {
     use serde_json::json;
 
     fn text(json: &str) -> String {
-        let (mut normal, mut out) = (Vec::new(), Vec::new());
+        let mut normal = Vec::new();
         json::normalize(json.as_bytes(), &mut normal).unwrap();
-        write(&normal, &mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(canonical(&normal)).unwrap()
     }
 
     #[test]
@@ -136,5 +203,24 @@ mod tests {
         ] {
             assert_eq!(text(json), python);
         }
+    }
+
+    #[test]
+    fn a_command_has_one_hash_in_each_form() {
+        let known = "sha256:c04f56bc0b76db6804f3f019dbf2acbd71e585f88c4bb3a7f0a20403af753d55";
+        assert_eq!(command_hash(Form::Cmd, ":help"), known);
+        assert_eq!(command_hash(Form::Request, r#"{ "cmd" : ":help" }"#), known);
+        assert_ne!(command_hash(Form::Cmd, r#"{"cmd":":help"}"#), known);
+        assert_eq!(command_hash(Form::Request, "{bad"), command_hash(Form::Cmd, "{bad"));
+    }
+
+    #[test]
+    fn the_order_of_variables_does_not_matter_and_that_of_words_does() {
+        let hash = |argv: &[&str], names: &[&str]| hash_normal(&exec_command(argv, "/w", names));
+        assert_eq!(hash(&["a", "b"], &["X", "Y"]), hash(&["a", "b"], &["Y", "X"]));
+        assert_ne!(hash(&["a", "b"], &[]), hash(&["b", "a"], &[]));
+        assert_ne!(hash(&["a b"], &[]), hash(&["a", "b"], &[]));
+        let every: String = ('\0'..='\u{2ff}').chain("\u{2028}\u{fffd}😀".chars()).collect();
+        assert!(json::is_normal(&exec_command(&[&every], &every, &[&every])));
     }
 }

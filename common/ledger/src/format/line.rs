@@ -16,11 +16,13 @@ pub const HARD_LIMIT: usize = 16 << 20;
 pub const MAX_SEQ: u64 = (1 << 53) - 1;
 
 /// The length of `,"prev":"sha256:…"`.
-pub const PREV_LEN: usize = 81;
+const PREV_LEN: usize = 81;
 /// The length of `,"hash":"sha256:…"}`.
-pub const TAIL_LEN: usize = 82;
+const TAIL_LEN: usize = 82;
 /// The length of a time, `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
-pub const TS_LEN: usize = 27;
+const TS_LEN: usize = 27;
+/// The most bytes that a line adds to its body.
+pub const FRAME: usize = 32 + TS_LEN + PREV_LEN + TAIL_LEN;
 
 const SEQ: &[u8] = b"{\"seq\":";
 const TS: &[u8] = b",\"ts\":\"";

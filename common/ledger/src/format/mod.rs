@@ -2,7 +2,6 @@
 
 pub mod approval;
 pub mod canonical;
-pub mod claims;
 mod entry;
 pub mod line;
 
