@@ -7,13 +7,11 @@
 //! - [`proof`]: the chain, the tree over it, checkpoints
 //! - [`usage`]: tokens and cost of entries, summed up
 //! - [`blob`]: values too large for a line, beside a ledger
-//! - `file`: files that several processes append to
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
 
 pub mod append;
 pub mod blob;
-mod file;
 pub mod format;
 pub mod home;
 pub mod proof;

@@ -105,3 +105,11 @@ impl Durable {
         self.certain(path)
     }
 }
+
+/// Makes the names in a file's directory durable.
+pub(super) fn sync_directory(path: &Path) -> Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|e| Error::new(Code::Io, format!("cannot sync the directory: {e}")).in_file(directory).fatal())
+}

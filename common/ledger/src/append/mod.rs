@@ -6,19 +6,21 @@ pub mod register;
 mod segment;
 
 use std::cell::OnceCell;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::write_whole;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock, signals};
-
-use self::durable::Durable;
-pub use self::durable::Sync;
 use cp_redact::Redactor;
+use rustix::io::retry_on_intr;
 
-use self::ready::not_a_ledger;
+pub use self::durable::Sync;
+use self::durable::{Durable, sync_directory};
+use self::ready::{not_a_ledger, open};
 use crate::blob;
-use crate::file::{Absent, Shared, sync_directory};
 use crate::format::Entry;
 use crate::format::line::{self, FRAME, Hash};
 use crate::proof::leaves::origin_of;
@@ -35,7 +37,9 @@ pub struct Ledger {
     /// The path as the caller named it.
     named: PathBuf,
     path: PathBuf,
-    file: Shared,
+    file: File,
+    /// True if the file is created when it is missing.
+    creates: bool,
     durable: Durable,
     redactor: Redactor,
     known: Option<Known>,
@@ -73,7 +77,7 @@ struct Known {
 impl Ledger {
     /// Opens a ledger, and creates it if it is missing. An existing file that is not a ledger is refused.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
-        Self::initialized(Self::opened(path, sync, Absent::CreateAll)?)
+        Self::initialized(Self::opened(path, sync, true)?)
     }
 
     /// The ledger at this path, opened at its first use, so that no file is created if nothing is appended.
@@ -86,7 +90,7 @@ impl Ledger {
 
     /// Opens an existing ledger. It is never created, so appending fails if the file is deleted while it is open.
     pub fn open_existing(path: &Path, sync: Sync) -> Result<Self> {
-        Self::initialized(Self::opened(path, sync, Absent::Fail)?)
+        Self::initialized(Self::opened(path, sync, false)?)
     }
 
     /// Writes the first line of a new ledger. An existing file must be a ledger.
@@ -101,7 +105,7 @@ impl Ledger {
 
     /// Creates a ledger and returns its origin. `None`, without an effect, if the file exists and is not empty.
     pub fn create(path: &Path, birth: &Birth) -> Result<Option<String>> {
-        let mut ledger = Self::opened(path, Sync::Line, Absent::CreateAll)?;
+        let mut ledger = Self::opened(path, Sync::Line, true)?;
         ledger.birth = birth.clone();
         ledger.locked(|ledger, (inode, size)| {
             if size > 0 {
@@ -113,16 +117,17 @@ impl Ledger {
     }
 
     /// The file, which may be empty or foreign.
-    fn opened(path: &Path, sync: Sync, absent: Absent) -> Result<Self> {
+    fn opened(path: &Path, sync: Sync, creates: bool) -> Result<Self> {
         // A receipt must still point at the ledger when it is read in another directory.
         let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         // Side files lie beside the file itself, not beside a link to it.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| named.clone());
-        let file = Shared::open(&path, absent)?;
+        let file = open(&path, creates)?;
         Ok(Self {
             named,
             path,
             file,
+            creates,
             durable: Durable::new(sync),
             redactor: Redactor::from_environment(),
             known: None,
@@ -230,7 +235,7 @@ impl Ledger {
         self.discard();
         let committed = written?;
         if !committed.is_empty() {
-            self.durable.written(self.lines.len(), self.file.file(), &self.path)?;
+            self.durable.written(self.lines.len(), &self.file, &self.path)?;
         }
         Ok(committed)
     }
@@ -239,7 +244,7 @@ impl Ledger {
     ///
     /// The lock is not held, so others append meanwhile; one sync covers all bytes before it.
     pub fn sync(&mut self) -> Result<()> {
-        self.durable.sync(self.file.file(), &self.path)
+        self.durable.sync(&self.file, &self.path)
     }
 
     /// True if no sync is known to have failed. Does not wait.
@@ -267,17 +272,39 @@ impl Ledger {
     /// Writes `lines` behind the known end, whole or not at all, and moves the known end. Where the file has more bytes
     /// than that, they were moved aside, and the lines take their place.
     fn write_lines(&mut self, known: Known, size: u64, next: u64, hash: Hash) -> Result<()> {
-        let written = if size > known.size {
-            self.file.replace_end(known.size, &self.lines)
+        self.known = None;
+        if size > known.size {
+            self.replace_end(known.size)?
         } else {
-            self.file.append(size, &self.lines)
-        };
-        if let Err(e) = written {
-            self.known = None;
-            return Err(e);
+            self.append_lines(size)?
         }
         self.known = Some(Known { size: known.size + self.lines.len() as u64, next, hash, ..known });
         Ok(())
+    }
+
+    /// Appends the lines to a file of that size, in one write.
+    fn append_lines(&self, size: u64) -> Result<()> {
+        let written = retry_on_intr(|| rustix::io::write(&self.file, &self.lines));
+        if written == Ok(self.lines.len()) {
+            return Ok(());
+        }
+        // Cut back under the lock, so that no line ever follows a partial one.
+        let cut = self.file.set_len(size);
+        // A write that is cut short has met a limit, and only the next one would report it.
+        let reason = written.map_or_else(io::Error::from, |_| ErrorKind::StorageFull.into());
+        let after = if cut.is_ok() { "nothing was appended" } else { "the torn bytes could not be removed" };
+        Err(Error::io(format!("cannot append, {after}"), reason).in_file(&self.path).fatal())
+    }
+
+    /// Puts the lines in the place of the bytes from `end` on. A crash leaves these bytes whole, or torn ones.
+    fn replace_end(&self, end: u64) -> Result<()> {
+        // A file that is open for appending ignores offsets.
+        let written = OpenOptions::new().write(true).open(&self.path).and_then(|file| {
+            file.write_all_at(&self.lines, end)?;
+            file.sync_data()
+        });
+        let cut = written.and_then(|()| self.file.set_len(end + self.lines.len() as u64));
+        cut.map_err(|e| Error::io("cannot replace the torn bytes", e).in_file(&self.path).fatal())
     }
 
     /// Closes the file as a segment and goes on in a new one. Returns the segment's file.
@@ -288,25 +315,25 @@ impl Ledger {
             let sealed = ledger.write_own(known, known.size, &[segment::seal(&ledger.path)?])?;
             ledger.sync_now()?;
             ledger.known = None;
-            segment::finish(ledger.file.file(), &ledger.path, &ledger.tail(sealed.size)?)
+            segment::finish(&ledger.file, &ledger.path, &ledger.tail(sealed.size)?)
         })
     }
 
     /// Waits until the disk has the file, however the ledger was opened: what follows depends on it.
     fn sync_now(&self) -> Result<()> {
-        self.file.file().sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())
+        self.file.sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())
     }
 
     /// The bytes that repair would move aside: their offset, length and hash. `None` if the last line is intact and
     /// whole.
     pub fn damaged_tail(&self) -> Result<Option<(u64, u64, Hash)>> {
         let size = self.size()?;
-        let good = tail::intact_end(self.file.file(), &self.path, size)?;
+        let good = tail::intact_end(&self.file, &self.path, size)?;
         match good {
             None => Err(not_a_ledger(&self.path)),
             Some((end, _)) if end == size => Ok(None),
             Some((end, _)) => {
-                let hash = tail::hash_of(self.file.file(), end, size)
+                let hash = tail::hash_of(&self.file, end, size)
                     .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
                 Ok(Some((end, size - end, hash)))
             }
@@ -316,7 +343,7 @@ impl Ledger {
     /// Moves everything after the last intact line aside, and records that. Returns the receipt of the entry.
     pub fn repair_tail(&mut self) -> Result<Receipt> {
         self.locked(|ledger, (inode, size)| {
-            let good = tail::intact_end(ledger.file.file(), &ledger.path, size)?;
+            let good = tail::intact_end(&ledger.file, &ledger.path, size)?;
             let (end, (seq, hash)) = good.ok_or_else(|| not_a_ledger(&ledger.path))?;
             let known = ledger.begin(Known { inode, size: end, next: seq + 1, hash }, size)?;
             Ok(ledger.receipt(known.next - 1, &known.hash))

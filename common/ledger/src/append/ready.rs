@@ -1,15 +1,18 @@
 //! Prepares a ledger for the next line: takes the lock, creates the file, and repairs what a crash left.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use cp_common::home::lock;
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Error, Result, clock, signals};
 
+use rustix::fs::{FlockOperation, flock};
+
+use super::durable::sync_directory;
 use super::{FORMAT, Known, Ledger, register, segment};
-use crate::file::sync_directory;
 use crate::format::line::{Hash, Line};
 use crate::format::{Entry, line};
 use crate::proof::note::{checkpoint_path, read_checkpoint};
@@ -20,17 +23,38 @@ use crate::read::tail::{Asks, Last, Tail, for_blocks, hash_of};
 impl Ledger {
     /// Takes the lock on the file that has the name now. Returns its inode and size.
     fn lock(&mut self) -> Result<(u64, u64)> {
-        let held = self.file.lock()?;
-        self.effect = Some(signals::effect());
-        if held.replaced {
+        loop {
+            lock(&self.file).map_err(|e| e.in_file(&self.path).fatal())?;
+            let failed = |e| Error::io("cannot read its metadata", e).in_file(&self.path).fatal();
+            let ours = self.file.metadata().map_err(failed)?;
+            match std::fs::metadata(&self.path) {
+                Ok(named) if (named.ino(), named.dev()) == (ours.ino(), ours.dev()) => {
+                    self.effect = Some(signals::effect());
+                    return Ok((ours.ino(), ours.len()));
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(failed(e)),
+            }
+            // Replaced while we waited: the lock we have is on a file that is over. Its directory is not made again: a
+            // session that was deleted stays deleted.
+            self.file = match open_once(&self.path, self.creates) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    return Err(Error::not_found("it was deleted while it was open").in_file(&self.path).fatal());
+                }
+                opened => regular(&self.path, opened, self.creates)?,
+            };
             self.known = None;
         }
-        Ok((held.inode, held.size))
     }
 
+    /// Gives the lock back.
     fn unlock(&mut self) {
         self.effect = None;
-        self.file.unlock();
+        // A file system on a network can fail. A lock that stayed would block other writers until this process ends.
+        if flock(&self.file, FlockOperation::Unlock).is_err() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 
     /// Acts under the lock, with the inode and the size of the file.
@@ -48,7 +72,7 @@ impl Ledger {
     }
 
     pub(super) fn size(&self) -> Result<u64> {
-        let metadata = self.file.file().metadata();
+        let metadata = self.file.metadata();
         Ok(metadata.map_err(|e| Error::io("cannot read its metadata", e).in_file(&self.path).fatal())?.len())
     }
 
@@ -75,7 +99,7 @@ impl Ledger {
                     return Err(Error::new(Code::Conflict, "this segment is closed").in_file(&self.path).fatal());
                 }
                 // A rotation that a crash interrupted.
-                segment::finish(self.file.file(), &self.path, &tail)?;
+                segment::finish(&self.file, &self.path, &tail)?;
                 return Ok(None);
             }
             Last::Intact { seq, hash, .. } => (seq + 1, hash),
@@ -123,8 +147,7 @@ impl Ledger {
         if size == known.size {
             return Ok(None);
         }
-        let (file, doing) =
-            (self.file.file(), |e| Error::io("cannot move torn bytes aside", e).in_file(&self.path).fatal());
+        let (file, doing) = (&self.file, |e| Error::io("cannot move torn bytes aside", e).in_file(&self.path).fatal());
         // Hash first: the name holds it, and a name that is final from the start leaves no litter.
         let hash = hash_of(file, known.size, size).map_err(doing)?;
         let mut target = self.path.as_os_str().to_owned();
@@ -143,7 +166,7 @@ impl Ledger {
 
     /// The end of a file of that size.
     pub(super) fn tail(&self, size: u64) -> Result<Tail> {
-        Tail::read(self.file.file(), &self.path, size).map_err(Error::fatal)
+        Tail::read(&self.file, &self.path, size).map_err(Error::fatal)
     }
 
     /// How many lines the newest checkpoint covers, if there are fewer, or if a person began to accept that.
@@ -211,10 +234,48 @@ impl Ledger {
 
     fn head(&self) -> Result<Vec<u8>> {
         let mut head = vec![0; 4096];
-        let read = read_at(self.file.file(), &mut head, 0);
+        let read = read_at(&self.file, &mut head, 0);
         head.truncate(read.map_err(|e| Error::io("cannot read", e).in_file(&self.path))?);
         Ok(head)
     }
+}
+
+/// Opens a regular file for reading and appending. If `creates`, a missing one is created with mode 0600, and so are the
+/// directories above it; else it was deleted on purpose.
+pub(super) fn open(path: &Path, creates: bool) -> Result<File> {
+    let opened = match open_once(path, creates) {
+        Err(e) if e.kind() == ErrorKind::NotFound && creates => {
+            let made = path.parent().map(|parent| DirBuilder::new().recursive(true).mode(0o700).create(parent));
+            made.transpose().and_then(|_| open_once(path, creates))
+        }
+        opened => opened,
+    };
+    regular(path, opened, creates)
+}
+
+fn open_once(path: &Path, creates: bool) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(creates).mode(0o600).open(path)
+}
+
+fn regular(path: &Path, opened: io::Result<File>, creates: bool) -> Result<File> {
+    let (file, metadata) = opened
+        .and_then(|file| file.metadata().map(|metadata| (file, metadata)))
+        .map_err(|e| cannot_open(path, e, creates))?;
+    if metadata.is_file() {
+        return Ok(file);
+    }
+    Err(Error::validation("not a regular file, so nothing can be appended to it").in_file(path).fatal())
+}
+
+fn cannot_open(path: &Path, e: io::Error, creates: bool) -> Error {
+    let code = match e.kind() {
+        ErrorKind::PermissionDenied => Code::Forbidden,
+        // A file that cannot be created is an I/O error, not a missing file.
+        ErrorKind::NotFound if !creates => return Error::not_found("no such file").in_file(path).fatal(),
+        _ => Code::Io,
+    };
+    let failed = Error::io("cannot open for appending", e);
+    Error::new(code, failed.message()).in_file(path).hint("name a file that can be written, or another --home").fatal()
 }
 
 pub(super) fn not_a_ledger(path: &Path) -> Error {

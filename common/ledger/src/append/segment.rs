@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Code, Error, Result, clock, json};
 
-use crate::file::sync_directory;
+use super::durable::sync_directory;
 use crate::format::Entry;
 use crate::format::line::{self, Line};
 use crate::proof::leaves::{files_of, grow, origin_of};
