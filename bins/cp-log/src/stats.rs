@@ -9,8 +9,8 @@ use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Context, Result, json};
 use cp_ledger::format::line::{inside, member};
-use cp_ledger::usage::UsageTotals;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::reading::{Beginning, Direction, Filters, Reader, Select, Step, beginnings, check_run, to_read};
 
@@ -79,6 +79,40 @@ struct Row {
     p99_ms: Option<f64>,
     /// The longest.
     max_ms: Option<f64>,
+}
+
+/// Tokens and cost, summed over entries. Sums of tokens saturate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct UsageTotals {
+    /// Tokens read, those from and into a cache included.
+    input_tokens: u64,
+    /// Tokens written.
+    output_tokens: u64,
+    /// US dollars, as far as prices were known; null if none was.
+    cost_usd: Option<f64>,
+}
+
+impl UsageTotals {
+    /// Parses the `usage` member of an entry's data. A member that is missing or has another type counts as zero.
+    fn parse(usage: &[u8]) -> Option<Self> {
+        let usage: Map<String, Value> = serde_json::from_slice(usage).ok()?;
+        let tokens = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let input = ["input_tokens", "cache_read_tokens", "cache_write_tokens"].map(tokens);
+        Some(Self {
+            input_tokens: input.into_iter().fold(0, u64::saturating_add),
+            output_tokens: tokens("output_tokens"),
+            cost_usd: usage.get("cost_usd").and_then(Value::as_f64),
+        })
+    }
+
+    /// Adds other totals to these.
+    fn add(&mut self, other: &Self) {
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cost_usd =
+            self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other).or(self.cost_usd).or(other.cost_usd);
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -308,5 +342,13 @@ mod tests {
         let mut sums = Sums::default();
         sums.add(line);
         assert_eq!((sums.total.count, sums.total.times.len(), sums.by[2].len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn parse_counts_cached_input_and_skips_members_of_another_type() {
+        let usage =
+            UsageTotals::parse(br#"{"input_tokens":1,"cache_read_tokens":2,"output_tokens":"x","cost_usd":0.5}"#);
+        assert_eq!(usage, Some(UsageTotals { input_tokens: 3, output_tokens: 0, cost_usd: Some(0.5) }));
+        assert_eq!(UsageTotals::parse(b"\"none\""), None);
     }
 }

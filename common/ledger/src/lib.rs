@@ -5,14 +5,22 @@
 //! - [`home`]: which ledger an effect goes to, and the record of each command line
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
-//! - [`usage`]: tokens and cost of entries, summed up
 //! - [`blob`]: values too large for a line, beside a ledger
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
 
 pub mod append;
 pub mod blob;
-pub mod format;
+/// The format: a line, and the entry that it is made from. See cp-ledger(5).
+pub mod format {
+    pub mod approval;
+    pub mod canonical;
+    mod entry;
+    pub mod line;
+
+    pub use self::entry::Entry;
+    pub use self::line::{Hash, Line, inside, members};
+}
 pub mod home;
 pub mod proof;
 pub mod sessions;
@@ -27,7 +35,6 @@ pub mod read {
     pub use self::source::{lines, open};
     pub use self::tail::{Backward, backward, newest};
 }
-pub mod usage;
 
 pub use cp_common::wire::Receipt;
 

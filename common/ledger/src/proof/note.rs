@@ -118,12 +118,14 @@ impl Verifier {
         [digest[0], digest[1], digest[2], digest[3]]
     }
 
-    /// True if a signature line's bytes are this key's over the text. `None` if the line is another key's.
-    fn verifies(&self, text: &str, line: &SignatureLine) -> Option<bool> {
-        if line.name != self.name || line.id != self.id() {
+    /// True if a line is a good signature of the text by this key, false if it is a wrong one; `None` if it is by another.
+    fn verifies(&self, text: &str, line: &str) -> Option<bool> {
+        let (name, bytes) = signature_in(line)?;
+        let (id, signature) = bytes.split_at_checked(4)?;
+        if name != self.name || id != self.id() {
             return None;
         }
-        let signature = Signature::from_slice(&line.bytes);
+        let signature = Signature::from_slice(signature);
         Some(signature.is_ok_and(|signature| self.key.verify_strict(text.as_bytes(), &signature).is_ok()))
     }
 }
@@ -135,20 +137,11 @@ fn read(path: &Path) -> Result<String> {
     })
 }
 
-/// The parts of one signature line.
-struct SignatureLine {
-    name: String,
-    id: [u8; 4],
-    bytes: Vec<u8>,
-}
-
-impl SignatureLine {
-    fn parse(line: &str) -> Option<Self> {
-        let (name, signature) = line.strip_prefix("— ")?.split_once(' ')?;
-        let bytes = BASE64.decode(signature).ok()?;
-        let (id, bytes) = bytes.split_at_checked(4)?;
-        is_key_name(name).then_some(Self { name: name.to_owned(), id: id.try_into().ok()?, bytes: bytes.to_vec() })
-    }
+/// The name of the key in a signature line of a note, and its id with the signature.
+fn signature_in(line: &str) -> Option<(&str, Vec<u8>)> {
+    let (name, signature) = line.strip_prefix("— ")?.split_once(' ')?;
+    let bytes = BASE64.decode(signature).ok()?;
+    (is_key_name(name) && bytes.len() >= 4).then_some((name, bytes))
 }
 
 /// A text and the signatures below it.
@@ -170,7 +163,7 @@ impl Note {
         let lines: Vec<String> = signatures.strip_suffix('\n')?.split('\n').map(str::to_owned).collect();
         lines
             .iter()
-            .all(|line| SignatureLine::parse(line).is_some())
+            .all(|line| signature_in(line).is_some())
             .then(|| Self { text: format!("{text}\n"), signatures: lines })
     }
 
@@ -183,8 +176,8 @@ impl Note {
 
     /// True if a key signed it. `None` if no signature is that key's; false if one is and is wrong.
     pub fn is_signed_by(&self, verifier: &Verifier) -> Option<bool> {
-        let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
-        lines.filter_map(|line| verifier.verifies(&self.text, &line)).reduce(|all, one| all && one)
+        let lines = self.signatures.iter().filter_map(|line| verifier.verifies(&self.text, line));
+        lines.reduce(|all, one| all && one)
     }
 }
 

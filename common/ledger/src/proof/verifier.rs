@@ -80,8 +80,15 @@ impl Report {
         self.add(Fault { line: self.lines, offset: self.bytes, seq, kind, message });
     }
 
+    /// Adds a fault of a line.
+    pub(super) fn fault(&mut self, raw: &Raw<'_>, kind: Kind, message: impl Into<String>) {
+        // A partial line has no number yet.
+        let seq = claimed_seq(raw.bytes).map(|(seq, _)| seq).filter(|_| raw.end != End::File);
+        self.add(Fault { line: raw.number, offset: raw.offset, seq, kind, message: message.into() });
+    }
+
     /// Adds a fault.
-    pub fn add(&mut self, fault: Fault) {
+    fn add(&mut self, fault: Fault) {
         self.fault_count += 1;
         if self.faults.len() < FAULTS_LISTED {
             self.faults.push(fault);
@@ -110,7 +117,7 @@ pub fn verify(
             pass.report.in_flight = true;
             if options.closed {
                 pass.report.lines += 1;
-                pass.fault(&raw, None, Kind::Torn, "the line is not whole");
+                pass.report.fault(&raw, Kind::Torn, "the line is not whole");
             }
         } else {
             pass.line(&raw);
@@ -136,14 +143,14 @@ impl Pass {
         let Some(line) = raw.stored() else {
             self.report.unchained += u64::from(raw.end != End::Limit && is_unchained(raw.bytes));
             let what = if raw.end == End::Limit { "the line is too long" } else { "not the shape of a line" };
-            self.fault(raw, claimed_seq(raw.bytes).map(|(seq, _)| seq), Kind::Shape, what);
+            self.report.fault(raw, Kind::Shape, what);
             self.report.end = damaged(None);
             return;
         };
         self.report.refers |= refers(&line);
         let (seq, computed) = (line.seq(), Hash::of(line.hashed()));
         if computed.hex().as_bytes() != line.hash_hex() {
-            self.fault(raw, Some(seq), Kind::Hash, "the bytes are not those that were hashed");
+            self.report.fault(raw, Kind::Hash, "the bytes are not those that were hashed");
             // Either the content or the hash was changed: the next line still knows what it was.
             self.report.end = damaged(Some((line.hash(), computed)));
             return;
@@ -151,23 +158,18 @@ impl Pass {
         self.report.intact += 1;
         let is_first = self.begins && self.report.lines == 1;
         if let Some((kind, what)) = if is_first { misbegun(&line) } else { misfit(&end, seq, line.prev_hex()) } {
-            self.fault(raw, Some(seq), kind, &what);
+            self.report.fault(raw, kind, what);
         }
         if self.json && !json::is_normal(line.bytes()) {
             match json::check(line.bytes()) {
-                Ok(()) => self.fault(raw, Some(seq), Kind::NormalForm, "JSON, but not in normal form"),
-                Err(fault) => self.fault(raw, Some(seq), Kind::Json, &format!("not JSON: {fault}")),
+                Ok(()) => self.report.fault(raw, Kind::NormalForm, "JSON, but not in normal form"),
+                Err(fault) => self.report.fault(raw, Kind::Json, format!("not JSON: {fault}")),
             }
         }
         self.report.first = self.report.first.or(Some(seq));
         self.report.last = Some((seq, computed));
         let hashes = Some((computed, computed));
         self.report.end = State { hashes, intact: true, next: seq.checked_add(1), slack: 0 };
-    }
-
-    fn fault(&mut self, raw: &Raw<'_>, seq: Option<u64>, kind: Kind, message: &str) {
-        let (line, message) = (self.report.lines, message.to_owned());
-        self.report.add(Fault { line, offset: raw.offset, seq, kind, message });
     }
 }
 

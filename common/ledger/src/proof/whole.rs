@@ -16,7 +16,7 @@ use crate::proof::leaves::{Opening, origin_in};
 use crate::proof::note::{Checkpoint, Signed, Verifier, signer_in};
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::proof::verifier::Report;
-use crate::proof::{CHECKPOINT, Fault, Kind, RECOVERED, SEAL};
+use crate::proof::{CHECKPOINT, Kind, RECOVERED, SEAL};
 use crate::read::segments::{is_closed, number_in};
 use crate::read::{End, Raw, lines};
 
@@ -117,9 +117,8 @@ impl Whole {
                 is_first = false;
                 continue;
             };
-            let place = Place::of(&raw, &line);
             if std::mem::take(&mut is_first) {
-                self.beginning(&name, &line, &place);
+                self.beginning(&name, &line, &raw);
                 if is_judged_by_its_beginning {
                     break;
                 }
@@ -127,10 +126,10 @@ impl Whole {
             if let Some(seal) = sealed.replace(seal_of(&line).map(|_| raw.number)).flatten()
                 && is_closed
             {
-                self.fault(&place, Kind::Seal, format!("lines follow the seal in line {seal}"));
+                self.report.fault(&raw, Kind::Seal, format!("lines follow the seal in line {seal}"));
             }
-            self.event(&line, &place)?;
-            self.blobs_of(&line, &place)?;
+            self.event(&line, &raw)?;
+            self.blobs_of(&line, &raw)?;
             self.grow(&line);
         }
         if is_closed && sealed.flatten().is_none() && self.report.lines > 0 {
@@ -158,19 +157,15 @@ impl Whole {
         }
     }
 
-    fn fault(&mut self, place: &Place, kind: Kind, message: String) {
-        self.report.add(Fault { line: place.line, offset: place.offset, seq: place.seq, kind, message });
-    }
-
     fn proved(&mut self, what: &'static str) {
         *self.report.proved.entry(what).or_insert(0) += 1;
     }
 
     /// Judges how a file begins: with the ledger, or with the name of the file before it.
-    fn beginning(&mut self, name: &str, line: &Line<'_>, place: &Place) {
+    fn beginning(&mut self, name: &str, line: &Line<'_>, raw: &Raw<'_>) {
         if let Some((_, number)) = number_in(name).filter(|(_, number)| *number != line.seq()) {
             let message = format!("{name} says that it begins with line {number}, and it begins with {}", line.seq());
-            self.fault(place, Kind::Segment, message);
+            self.report.fault(raw, Kind::Segment, message);
         }
         if self.before.is_none()
             && line.seq() == 0
@@ -186,7 +181,7 @@ impl Whole {
         let Some(opening) = Opening::of(line) else {
             if let Some(before) = &self.before {
                 let message = format!("{name} does not begin as what follows {}", before.name);
-                self.fault(place, Kind::Segment, message);
+                self.report.fault(raw, Kind::Segment, message);
             }
             return;
         };
@@ -195,7 +190,7 @@ impl Whole {
             Some(before) if opening.follows(&before.name) && is_closed(before) => self.proved("segments"),
             Some(before) if opening.follows(&before.name) => {
                 let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
-                self.fault(place, Kind::Segment, message);
+                self.report.fault(raw, Kind::Segment, message);
             }
             before => {
                 let told = before.as_ref().map_or(String::new(), |before| format!(" ({} is there)", before.name));
@@ -203,46 +198,47 @@ impl Whole {
                     "{} of {} bytes, which comes before, is missing{told}: put it back",
                     opening.file, opening.len
                 );
-                self.fault(place, Kind::Segment, message);
+                self.report.fault(raw, Kind::Segment, message);
             }
         }
     }
 
-    fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
+    fn event(&mut self, line: &Line<'_>, raw: &Raw<'_>) -> Result<()> {
         if let Some(seal) = seal_of(line) {
             // Without a root it proves nothing, and is only an entry of that name.
-            seal.root.iter().for_each(|root| self.root(place, "seals", seal.size, root));
+            seal.root.iter().for_each(|root| self.root(line, raw, "seals", seal.size, root));
         } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
-            self.root(place, "checkpoint_entries", signed.size, &signed.root);
+            self.root(line, raw, "checkpoint_entries", signed.size, &signed.root);
             // Any key may sign a ledger that names none, or whose beginning is not here.
             let named = self.signer.as_ref().map(Verifier::to_text);
             if let Some(named) = named.filter(|named| *named != signed.verifier) {
                 let why = format!("signed by {}, but line 0 names {named}", signed.verifier);
-                self.fault(place, Kind::Signature, why);
+                self.report.fault(raw, Kind::Signature, why);
             }
         } else if let Some(recovered) = data_of::<Recovered>(line, RECOVERED) {
-            self.recovery(&recovered, place)?;
+            self.recovery(&recovered, line, raw)?;
         }
         Ok(())
     }
 
     /// Compares the root in a line with the root of the lines before it.
-    fn root(&mut self, place: &Place, what: &'static str, size: u64, root: &str) {
-        let line = place.seq.unwrap_or_default();
+    fn root(&mut self, line: &Line<'_>, raw: &Raw<'_>, what: &'static str, size: u64, root: &str) {
         let Some(tree) = &self.tree else {
-            return self.report.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
+            return self
+                .report
+                .not_proved(what, format!("line {}: lines before it are damaged or not here", line.seq()));
         };
         if tree.size() != size {
-            self.fault(place, Kind::Seal, format!("does not fit the {size} lines before it"));
+            self.report.fault(raw, Kind::Seal, format!("does not fit the {size} lines before it"));
         } else if BASE64.encode(tree.root()) == root {
             self.proved(what);
         } else {
-            self.fault(place, Kind::Seal, format!("its root is not that of the {size} lines before it"));
+            self.report.fault(raw, Kind::Seal, format!("its root is not that of the {size} lines before it"));
         }
     }
 
     /// Looks for the bytes that were moved aside.
-    fn recovery(&mut self, recovered: &Recovered, place: &Place) -> Result<()> {
+    fn recovery(&mut self, recovered: &Recovered, line: &Line<'_>, raw: &Raw<'_>) -> Result<()> {
         // A name only: nothing outside the ledger's directory is opened because a line says so.
         let name = Path::new(&recovered.file).file_name().unwrap_or_default();
         let file = self.ledger.with_file_name(name);
@@ -251,25 +247,25 @@ impl Whole {
             Some((hash, len)) if hash.hex() == recovered.sha256 && len == recovered.len => self.proved("recoveries"),
             Some(_) => {
                 let message = format!("{} does not hold the bytes that were moved aside", recovered.file);
-                self.fault(place, Kind::Recovered, message);
+                self.report.fault(raw, Kind::Recovered, message);
             }
             None => {
-                let line = place.seq.unwrap_or_default();
-                let why = format!("line {line}: {}, the bytes that were moved aside, is not here", recovered.file);
+                let why =
+                    format!("line {}: {}, the bytes that were moved aside, is not here", line.seq(), recovered.file);
                 self.report.not_proved("recoveries", why);
             }
         }
         Ok(())
     }
 
-    fn blobs_of(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
+    fn blobs_of(&mut self, line: &Line<'_>, raw: &Raw<'_>) -> Result<()> {
         for hash in blob::references(line.body()) {
             if !self.blobs.insert(hash) {
                 continue;
             }
             match blob::flaw(&self.ledger, &hash)? {
                 None => self.proved("blobs"),
-                Some(flaw) => self.fault(place, Kind::Blob, format!("blob {hash} {flaw}")),
+                Some(flaw) => self.report.fault(raw, Kind::Blob, format!("blob {hash} {flaw}")),
             }
             if self.blobs.len() >= BLOBS_REMEMBERED {
                 self.blobs.clear();
@@ -286,19 +282,6 @@ impl Whole {
         {
             *root = Some(tree.root());
         }
-    }
-}
-
-/// Where a line is.
-struct Place {
-    line: u64,
-    offset: u64,
-    seq: Option<u64>,
-}
-
-impl Place {
-    fn of(raw: &Raw<'_>, line: &Line<'_>) -> Self {
-        Self { line: raw.number, offset: raw.offset, seq: Some(line.seq()) }
     }
 }
 
