@@ -58,8 +58,6 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Planned {
-    /// Always true.
-    dry_run: bool,
     /// The ledger that it would be appended to.
     ledger: String,
     /// Its bytes in base64 where they are not UTF-8.
@@ -116,7 +114,6 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
         let entry = planned(&make(context)?)?;
         note_unread_input(READ_INPUT, context);
         return context.out.answer(&Planned {
-            dry_run: true,
             ledger: path.display().to_string(),
             ledger_bytes: bytes_of(path),
             entry,
@@ -211,9 +208,6 @@ impl<'a> Recording<'a> {
             if let Some((seq, hash)) = place {
                 context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));
             }
-        }
-        if self.dry_run {
-            context.out.extra("dry_run", true);
         }
     }
 }

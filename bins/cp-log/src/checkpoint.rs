@@ -56,9 +56,6 @@ pub(crate) struct Signed {
     note: String,
     /// The entry that says so, where one was made.
     receipt: Option<Receipt>,
-    /// True if it was only tried.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
 }
 
 impl Reply for Signed {
@@ -75,15 +72,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let keys = args.keys.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
     let ledger = ledger::writable_path(args.ledger.file.as_deref(), context)?;
     let signers = || keys.iter().map(|key| Signer::load(key)).collect::<Result<Vec<_>>>();
-    let sign = |dry_run| sign(&ledger, &signers()?, dry_run);
-    idempotency::answer(&args.append, &("checkpoint", &ledger, &keys), context, || sign(true), |_| sign(false))
+    // A dry run must not make a signature that no file records.
+    let preview = || Ok(answer_of(&ledger, &checkpoint_of(&ledger, &signers()?)?.0));
+    let request = ("checkpoint", &ledger, &keys);
+    idempotency::answer(&args.append, &request, context, preview, |_| sign(&ledger, &signers()?))
 }
 
-fn sign(ledger: &Path, signers: &[Signer], dry_run: bool) -> Result<Signed> {
-    // A dry run must not make a signature that no file records.
-    if dry_run {
-        return Ok(answer_of(ledger, &checkpoint_of(ledger, signers)?.0));
-    }
+fn sign(ledger: &Path, signers: &[Signer]) -> Result<Signed> {
     let (note, receipt, checkpoint) = Ledger::open_existing(ledger, Sync::Line)?.append_checkpoint(|| {
         let (checkpoint, verifier) = checkpoint_of(ledger, signers)?;
         let (size, root) = (checkpoint.size, BASE64.encode(checkpoint.root));
@@ -92,7 +87,7 @@ fn sign(ledger: &Path, signers: &[Signer], dry_run: bool) -> Result<Signed> {
         let note = notes.reduce(Note::with_signatures_of);
         Ok((entry, note.ok_or_else(|| Error::usage("--sign-with names no key"))?, checkpoint))
     })?;
-    Ok(Signed { note: note.to_string(), receipt: Some(receipt), dry_run, ..answer_of(ledger, &checkpoint) })
+    Ok(Signed { note: note.to_string(), receipt: Some(receipt), ..answer_of(ledger, &checkpoint) })
 }
 
 /// The answer of a dry run.
@@ -104,7 +99,6 @@ fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
         root: BASE64.encode(checkpoint.root),
         note: String::new(),
         receipt: None,
-        dry_run: true,
     }
 }
 
@@ -174,9 +168,6 @@ pub(crate) struct Made {
     public: String,
     /// The text of the public file; a dry run draws no key.
     verifier: Option<String>,
-    /// True if it was only tried.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
 }
 
 impl Reply for Made {
@@ -198,17 +189,14 @@ pub(crate) fn keygen(args: &KeygenArgs, context: &mut Context) -> Result<()> {
     let mut public = file.as_os_str().to_owned();
     public.push(".pub");
     let public = PathBuf::from(public);
-    let made = |verifier: Option<String>, dry_run| {
-        let (key, public) = (file.display().to_string(), public.display().to_string());
-        Made { key, public, verifier, dry_run }
-    };
+    let made = |verifier| Made { key: file.display().to_string(), public: public.display().to_string(), verifier };
     let preview = || {
         for path in [&file, &public] {
             if path.symlink_metadata().is_ok() {
                 return Err(taken(path));
             }
         }
-        Ok(made(None, true))
+        Ok(made(None))
     };
     idempotency::answer(&args.append, &("keygen", &file, &name), context, preview, |_| {
         let mut seed = [0; 32];
@@ -217,7 +205,7 @@ pub(crate) fn keygen(args: &KeygenArgs, context: &mut Context) -> Result<()> {
         let verifier = signer.verifier().to_text();
         write_new(&file, &signer.to_text(), 0o600)?;
         write_new(&public, &format!("{verifier}\n"), 0o644)?;
-        Ok(made(Some(verifier), false))
+        Ok(made(Some(verifier)))
     })
 }
 

@@ -57,9 +57,6 @@ pub(crate) struct Begun {
     origin: Option<String>,
     /// The public key on its first line.
     verifier: Option<String>,
-    /// True if it was only tried.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
 }
 
 impl Reply for Begun {
@@ -80,13 +77,11 @@ pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
     let taken = || {
         Error::new(Code::Conflict, "the file exists").in_file(&path).hint("choose another name, or append to the file")
     };
-    let begun = |origin: Option<String>, dry_run| {
-        Ok(Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run })
-    };
+    let begun = |origin| Ok(Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone() });
     let is_there = || path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0);
-    let preview = || if is_there() { Err(taken()) } else { begun(birth.origin.clone(), true) };
+    let preview = || if is_there() { Err(taken()) } else { begun(birth.origin.clone()) };
     idempotency::answer(&args.append, &arguments, context, preview, |_| {
-        begun(Some(Ledger::create(&path, &birth)?.ok_or_else(taken)?), false)
+        begun(Some(Ledger::create(&path, &birth)?.ok_or_else(taken)?))
     })
 }
 
@@ -117,9 +112,6 @@ pub(crate) struct Rotated {
     ledger: String,
     /// The file that was closed.
     segment: String,
-    /// True if it was only tried.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
 }
 
 impl Reply for Rotated {
@@ -130,15 +122,15 @@ impl Reply for Rotated {
 
 pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
     let path = ledger::writable_path(args.ledger.file.as_deref(), context)?;
-    let ledger = path.display().to_string();
-    let preview = || {
-        let segment = name_of(&path)?.display().to_string();
-        Ok(Rotated { ledger: ledger.clone(), segment, dry_run: true })
-    };
-    idempotency::answer(&args.append, &("rotate", &path), context, preview, |_| {
-        let segment = Ledger::open_existing(&path, Sync::Line)?.rotate()?.display().to_string();
-        Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
-    })
+    let rotated =
+        |segment: PathBuf| Ok(Rotated { ledger: path.display().to_string(), segment: segment.display().to_string() });
+    idempotency::answer(
+        &args.append,
+        &("rotate", &path),
+        context,
+        || rotated(name_of(&path)?),
+        |_| rotated(Ledger::open_existing(&path, Sync::Line)?.rotate()?),
+    )
 }
 
 /// The entry of this verb in `reference`.

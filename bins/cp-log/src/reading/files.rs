@@ -1,6 +1,7 @@
 //! The files to read: operands, directories, runs, the segments of a rotated ledger, and the defaults.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::sessions::Session;
 use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
 
 use super::reader::is_ledger_or_empty;
 use super::unpacked::Unpacked;
@@ -34,10 +36,10 @@ pub(crate) struct Target {
 }
 
 /// The place of a ledger in the order of operands, then of paths.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Rank {
-    pub(crate) operand: usize,
-    pub(crate) ledger: PathBuf,
+    operand: usize,
+    pub(crate) ledger: OsString,
 }
 
 /// The files of one ledger, the oldest first.
@@ -317,7 +319,7 @@ impl Operands {
         let target = Target { path, named, bundle: self.bundle.clone() };
         let ledger = ledger_of(&target.path);
         let place = *self.places.entry(ledger.clone()).or_insert_with(|| {
-            let rank = Rank { operand: self.operand, ledger: target.name() };
+            let rank = Rank { operand: self.operand, ledger: target.name().into() };
             self.groups.push(Group { rank, ledger, files: Vec::new() });
             self.groups.len() - 1
         });
@@ -391,7 +393,6 @@ fn is_lines(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt as _;
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt as _;
 
 use cp_common::{Context, Result};
 use cp_ledger::format::line::Line;
@@ -20,9 +19,7 @@ const OPEN: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Place {
     time: String,
-    operand: usize,
-    /// The path, each byte of which is kept.
-    ledger: Vec<u8>,
+    rank: Rank,
     seq: u64,
 }
 
@@ -72,7 +69,7 @@ impl<'a> Merge<'a> {
         let reached = after.map(|after| after.time.clone());
         let mut merge = Self { ledgers, select, direction, heads: BTreeMap::new(), open: Vec::new(), reached };
         for index in 0..merge.ledgers.len() {
-            let order = after.map(|after| merge.ledgers[index].rank.cmp_place(after));
+            let order = after.map(|after| merge.ledgers[index].rank.cmp(&after.rank));
             let is_passed = |view: &View<'_>| {
                 let (Some(after), Some(order)) = (after, order) else { return false };
                 // A ledger's numbers are its order. Else of equal times the order of ledgers decides.
@@ -112,9 +109,8 @@ impl<'a> Merge<'a> {
         if self.reached.as_ref().is_none_or(is_further) {
             self.reached = Some(ts.to_owned());
         }
-        let rank = &self.ledgers[head.index].rank;
-        let (time, ledger) = (self.reached.clone().unwrap_or_default(), rank.ledger.as_os_str().as_bytes().to_vec());
-        Place { time, operand: rank.operand, ledger, seq: head.seq }
+        let (time, rank) = (self.reached.clone().unwrap_or_default(), self.ledgers[head.index].rank.clone());
+        Place { time, rank, seq: head.seq }
     }
 
     /// Finds the next matching entry of a ledger that was not passed, from where file number `file` stands on.
@@ -173,13 +169,5 @@ impl<'a> Merge<'a> {
         {
             self.open.remove(oldest);
         }
-    }
-}
-
-impl Rank {
-    /// How a ledger is ordered against that of a place.
-    fn cmp_place(&self, place: &Place) -> std::cmp::Ordering {
-        let ledger = std::path::Path::new(std::ffi::OsStr::from_bytes(&place.ledger));
-        (self.operand, self.ledger.as_path()).cmp(&(place.operand, ledger))
     }
 }

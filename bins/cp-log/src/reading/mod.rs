@@ -9,7 +9,8 @@ mod select;
 mod unpacked;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use cp_common::Context;
 use cp_common::output::Severity;
@@ -26,18 +27,15 @@ pub(crate) use self::reader::{Direction, Reader, Step, View, is_ledger_or_empty,
 pub(crate) use self::select::{Filters, Select};
 pub(crate) use self::unpacked::{Part, Start, line_of};
 
-/// The most copies that are reported one by one.
-const NAMED: usize = 100;
-
 /// The name of a file's ledger and the number of its first line, which are equal in copies.
 pub(crate) type Beginning = (String, u64);
 
 /// Looks up how each file begins, and names the ledgers that are copies of others. What can be read only once is left
 /// out, and what cannot be read is reported where it is read.
 pub(crate) fn beginnings(groups: &[Group], context: &mut Context) -> HashMap<PathBuf, Beginning> {
-    let (mut found, mut seen, mut said) = (HashMap::new(), HashMap::<Beginning, &Path>::new(), 0);
+    let (mut found, mut seen) = (HashMap::new(), HashMap::<Beginning, &OsString>::new());
     for Group { rank: Rank { ledger, .. }, files, .. } in groups {
-        let (mut named, mut is_said) = (None, said == NAMED);
+        let (mut named, mut is_said) = (None, false);
         for target in files.iter().filter(|target| !is_stdin(&target.path) && target.path.is_file()) {
             let Ok(Some((first, origin))) = head_of(&target.path) else { continue };
             // Only the first file of a ledger need say it.
@@ -48,7 +46,7 @@ pub(crate) fn beginnings(groups: &[Group], context: &mut Context) -> HashMap<Pat
                 let (other, one) = (other.display(), ledger.display());
                 let message = format!("{other} and {one} have the same origin {origin}: one is a copy of the other");
                 context.out.notice("origin_twice", Severity::Warning, message);
-                (said, is_said) = (said + 1, true);
+                is_said = true;
             }
             found.insert(target.path.clone(), (origin, first));
         }
