@@ -190,7 +190,7 @@ impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
         let asked = serde_json::to_string(asked).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let scope = format!("{list}\n{asked}\n");
         let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let after = query.cursor.as_deref().map(|cursor| key_of(cursor, &scope)).transpose()?.flatten();
+        let after = query.cursor.as_deref().map(|cursor| key_of(cursor, &scope)).transpose()?;
         Ok(Self { scope, limit, after })
     }
 
@@ -219,21 +219,15 @@ impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
             kept.push(item);
         }
         let has_more = left.next().is_some();
-        let last = last.as_ref().or(self.after.as_ref());
-        let next_cursor = has_more.then(|| cursor(&self.scope, last)).transpose()?;
+        let next_cursor = last.filter(|_| has_more).map(|last| self.cursor(&last)).transpose()?;
         Ok(Page { count: kept.len(), items: kept, next_cursor, has_more, untrusted: &[] })
     }
 
     /// Returns the cursor of the items after this key.
     pub fn cursor(&self, key: &K) -> Result<String> {
-        cursor(&self.scope, Some(key))
+        let key = serde_json::to_string(key).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        Ok(format!("{}{}", tag(&self.scope, &key), base16ct::lower::encode_string(key.as_bytes())))
     }
-}
-
-/// Encodes a cursor; without a key it is the beginning of the list.
-fn cursor<K: Serialize>(scope: &str, key: Option<&K>) -> Result<String> {
-    let key = serde_json::to_string(&key).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    Ok(format!("{}{}", tag(scope, &key), base16ct::lower::encode_string(key.as_bytes())))
 }
 
 fn tag(scope: &str, key: &str) -> String {
@@ -243,7 +237,7 @@ fn tag(scope: &str, key: &str) -> String {
     tag
 }
 
-fn key_of<K: DeserializeOwned>(cursor: &str, scope: &str) -> Result<Option<K>> {
+fn key_of<K: DeserializeOwned>(cursor: &str, scope: &str) -> Result<K> {
     let wrong = || {
         Error::validation("the cursor is not one of this list: it is damaged, or from another verb, file or filter")
             .hint("give the next_cursor of the page before, with the same options")
