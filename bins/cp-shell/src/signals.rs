@@ -13,7 +13,7 @@ pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
 
 /// The stance of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "&'static str")]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Stance {
     /// No turn was taken yet.
     Neutral,
@@ -37,12 +37,6 @@ impl Stance {
             Self::Committed => ("committed", '◈'),
             Self::Protective => ("protective", '◇'),
         }
-    }
-}
-
-impl From<Stance> for &'static str {
-    fn from(stance: Stance) -> Self {
-        stance.shown().0
     }
 }
 

@@ -196,14 +196,14 @@ impl<'a> Repl<'a> {
             Input::Command(command, _) => command.class,
             Input::Run(_) => Class::Governed,
             Input::Say(_) => Class::Append,
-            Input::Unknown(..) => Class::Query,
+            Input::Unknown(_) => Class::Query,
         };
         // A query shows the signals that the last turn or command left.
         if !matches!(class, Class::Query) {
             state.tracker.begin(class);
         }
         let mut leaves = false;
-        let mut is_slip = matches!(input, Input::Unknown(..));
+        let mut is_slip = matches!(input, Input::Unknown(_));
         let mut about = "`:help` lists the commands, `:state` shows the state of the session".to_owned();
         let carried_out = match input {
             Input::Nothing => return Ok(false),
@@ -214,7 +214,7 @@ impl<'a> Repl<'a> {
             }
             Input::Run(command) => commands::run::run(state, command),
             Input::Say(text) => turn::take(state, text),
-            Input::Unknown(name, near) => commands::unlisted(state, &whole, name, near),
+            Input::Unknown(name) => commands::unlisted(state, &whole, name),
         };
         let outcome = match carried_out {
             Ok(outcome) => {

@@ -9,7 +9,6 @@ pub(crate) mod run;
 use std::path::Path;
 
 use cp_common::program::Class;
-use cp_common::wire::nearest;
 use cp_common::{Code, Error, Result};
 
 use crate::agent::Described;
@@ -109,11 +108,6 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.names().any(|known| known == name))
 }
 
-/// The nearest name of a command.
-pub(crate) fn near(name: &str) -> Option<&'static str> {
-    nearest(&name.to_lowercase(), COMMANDS.iter().flat_map(Command::names).filter(|name| name.len() > 3))
-}
-
 /// A parsed line.
 #[derive(Debug)]
 pub(crate) enum Input<'a> {
@@ -125,8 +119,8 @@ pub(crate) enum Input<'a> {
     Run(&'a str),
     /// Text for the model.
     Say(&'a str),
-    /// An unknown command, and the nearest name.
-    Unknown(&'a str, Option<&'static str>),
+    /// An unknown command.
+    Unknown(&'a str),
 }
 
 /// Parses a line. A line that begins with a blank is sent to the model.
@@ -150,13 +144,7 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
         return Input::Say(text);
     }
     // A single colon or slash is a mistake and is not sent.
-    if name.is_empty() && argument.is_empty() {
-        return Input::Unknown("", Some("help"));
-    }
-    match find(name) {
-        Some(command) => Input::Command(command, argument.trim()),
-        None => Input::Unknown(name, near(name)),
-    }
+    find(name).map_or(Input::Unknown(name), |command| Input::Command(command, argument.trim()))
 }
 
 /// Removes quotes around a text.
@@ -186,13 +174,11 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
 }
 
 /// Runs the operation with a name that is not in the table; otherwise an error with the nearest name.
-pub(crate) fn unlisted(state: &mut State<'_>, line: &str, name: &str, near: Option<&str>) -> Result<Outcome> {
+pub(crate) fn unlisted(state: &mut State<'_>, line: &str, name: &str) -> Result<Outcome> {
     run::operation(state, line).unwrap_or_else(|| {
-        let hint = match near {
-            Some(near) => format!("did you mean `:{near}`? `:help` lists the commands"),
-            None => "`:help` lists the commands; a line that begins with a blank is sent to the model".to_owned(),
-        };
-        Err(Error::usage(format!("there is no command `{name}`")).hint(hint))
+        let known = COMMANDS.iter().flat_map(Command::names).filter(|name| name.len() > 3);
+        let otherwise = "`:help` lists the commands; a line that begins with a blank is sent to the model";
+        Err(Error::usage(format!("there is no command `{name}`")).nearest(&name.to_lowercase(), known, otherwise))
     })
 }
 
@@ -285,8 +271,8 @@ mod tests {
         }
         assert!(matches!(parse("/etc/passwd is odd"), Input::Say(_)));
         assert!(matches!(parse(" \t "), Input::Nothing));
-        assert!(matches!(parse(":qiut now"), Input::Unknown("qiut", Some("quit"))));
-        assert!(matches!(parse("/frobnicate"), Input::Unknown("frobnicate", None)));
+        assert!(matches!(parse(":qiut now"), Input::Unknown("qiut")));
+        assert!(matches!(parse("/frobnicate"), Input::Unknown("frobnicate")));
     }
 
     #[test]

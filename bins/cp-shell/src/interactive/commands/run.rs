@@ -71,7 +71,7 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
         let home = state.context.home.root();
         return apply(Path::new(file.trim()), home, &state.console, &mut state.tracker);
     }
-    commands::unlisted(state, &format!("{name} {argument}"), name, None)
+    commands::unlisted(state, &format!("{name} {argument}"), name)
 }
 
 /// Runs an operation; `None` if the line does not name one.
