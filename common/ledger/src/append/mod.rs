@@ -273,11 +273,8 @@ impl Ledger {
     /// than that, they were moved aside, and the lines take their place.
     fn write_lines(&mut self, known: Known, size: u64, next: u64, hash: Hash) -> Result<()> {
         self.known = None;
-        if size > known.size {
-            self.replace_end(known.size)?
-        } else {
-            self.append_lines(size)?
-        }
+        let written = if size > known.size { self.replace_end(known.size) } else { self.append_lines(size) };
+        written?;
         self.known = Some(Known { size: known.size + self.lines.len() as u64, next, hash, ..known });
         Ok(())
     }
