@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use cp_common::program::approval;
 use cp_common::wire::nearest;
 use cp_common::wire::{Approval, ToolCall, ToolResult};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Result};
 use cp_ledger::format::line::Hash;
 
-use super::pause::MCP_INPUT;
 use super::print::print_call;
 use super::{Engine, Pending};
 use crate::state::conversation::{Call, UNFINISHED};
@@ -178,35 +177,24 @@ impl Engine {
                 let seconds = pending.began.elapsed().as_secs_f64();
                 Ok(Ok(pending.failed(format!("stopped after {seconds:.1} seconds"))))
             }
-            Err(error) if error.code() == Code::HumanRequired => {
+            Err(error) => {
+                let asks = Approval::of(&error).filter(|_| error.code() == Code::HumanRequired);
+                let Some(mut approval) = asks else {
+                    if error.is_fatal() {
+                        return Err(error);
+                    }
+                    let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                    return Ok(Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))));
+                };
                 // The call is made again after the approval.
                 self.run.record(Step::Withdrawn(pending.at))?;
-                let Some(mut approval) = Approval::of(&error) else {
-                    return Err(self.needs_input(pending, tool, &error, context)?);
-                };
                 if let Some(started) = self.started_programs(call)? {
                     approval.shown.why =
                         format!("{}; the line starts again from its beginning, and {started}", approval.shown.why);
                 }
                 Ok(Err(Box::new(approval)))
             }
-            Err(error) if error.is_fatal() => Err(error),
-            Err(error) => {
-                let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Ok(Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
-            }
         }
-    }
-
-    /// The error of a call whose server asks for something that only a person can answer.
-    fn needs_input(&mut self, pending: &Pending, tool: &Tool, error: &Error, context: &Context) -> Result<Error> {
-        let approval = self.asked(&pending.call, tool, MCP_INPUT, error.message().to_owned(), context)?;
-        self.wait_for(pending.at, &approval)?;
-        let hint = "answer the server in its own way, then --approve repeats the call";
-        let (message, approve) = (error.message().to_owned(), format!(" --approve {}", pending.call.id));
-        Ok(self
-            .human("answer_mcp_input", message, &pending.call, &approve, hint)
-            .with("questions", error.details().remove("questions").unwrap_or_default()))
     }
 
     /// Records a result as the model reads it: with the path of a link, a warning about a repeated failure, and without

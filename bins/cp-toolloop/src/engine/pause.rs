@@ -12,9 +12,6 @@ use crate::state::conversation::{Call, OURS, UNFINISHED};
 use crate::state::step::{Decision, Step};
 use crate::tools::tool::{Origin, Tool};
 
-/// The rule of a call whose server needs input.
-pub(super) const MCP_INPUT: &str = "mcp.input";
-
 impl Engine {
     /// The approval record of a call that requires approval by this rule.
     pub(super) fn asked(
@@ -49,9 +46,8 @@ impl Engine {
             session: plan.prompt.session_id.clone(),
             call_id: Some(call.id.clone()),
         };
-        // These calls need a check by a person each time.
-        let is_for_once = [UNFINISHED, MCP_INPUT].contains(&rule);
-        let scopes: &[Scope] = if is_for_once { &[Scope::Once] } else { &[Scope::Once, Scope::Run] };
+        // An unfinished call needs a check by a person each time.
+        let scopes: &[Scope] = if rule == UNFINISHED { &[Scope::Once] } else { &[Scope::Once, Scope::Run] };
         approval::new(asked_by, action, Level::Agent, scopes, shown, binds)
     }
 
@@ -62,7 +58,8 @@ impl Engine {
         if let Some(before) = before.filter(|before| before.id != approval.id) {
             approval::answered(&home, &before.id)?;
         }
-        self.wait_for(at, approval)?;
+        self.run.record(Step::Asked(at, Box::new(approval.clone())))?;
+        self.run.sync()?;
         let mut error = approval::pause(&home, approval)?;
         if Call::is_asked_here(approval)
             && let Some(spent) = approval::take(&home, approval)?
@@ -96,12 +93,6 @@ impl Engine {
         Err(self.paused(at, approval, &error, context))
     }
 
-    /// Records that a call waits for approval.
-    pub(super) fn wait_for(&mut self, at: usize, approval: &Approval) -> Result<()> {
-        self.run.record(Step::Asked(at, Box::new(approval.clone())))?;
-        self.run.sync()
-    }
-
     fn granted(&mut self, at: usize, grant: Grant, context: &Context) -> Result<()> {
         self.run.decide(at, Decision::Approved(Box::new(grant)), &context.home)
     }
@@ -127,43 +118,37 @@ impl Engine {
     /// The error of a run that waits for an approval.
     fn paused(&self, at: usize, approval: &Approval, error: &Error, context: &Context) -> Error {
         let call = &self.run.conversation.calls[at].asked;
-        let Shown { rule, why, .. } = &approval.shown;
-        let action = if rule == UNFINISHED { "resolve_unfinished_call" } else { "approve_tool_call" };
-        let message = format!("{}, call {}: {}: {why}", self.run.plan.run, call.id, approval.subject());
-        let (details, approve) = (error.details(), approval::approve_line(&context.home, &approval.id));
-        let paused = match (approval.level, rule == UNFINISHED) {
-            (Level::Owner, _) => {
-                let hint =
-                    format!("only the owner of the policy can approve it: `{approve}` at a terminal, then resume");
-                self.human(action, message, call, "", &hint).with("approve", approve)
+        let (id, Shown { rule, why, .. }) = (&call.id, &approval.shown);
+        let is_unfinished = rule == UNFINISHED;
+        let action = if is_unfinished { "resolve_unfinished_call" } else { "approve_tool_call" };
+        let message = format!("{}, call {id}: {}: {why}", self.run.plan.run, approval.subject());
+        let approve = approval::approve_line(&context.home, &approval.id);
+        let owner = format!("only the owner of the policy can approve it: `{approve}` at a terminal, then resume");
+        let hint = match approval.level {
+            Level::Owner => owner.as_str(),
+            Level::Agent if is_unfinished => {
+                "check whether it had its effect: --approve runs it again, --deny continues without it"
             }
-            (Level::Agent, is_unfinished) => {
-                let hint = if is_unfinished {
-                    "check whether it had its effect: --approve runs it again, --deny continues without it"
-                } else {
-                    "--approve runs it, --deny refuses it and tells the model so"
-                };
-                self.human(action, message, call, &format!(" --approve {}", call.id), hint)
-            }
+            Level::Agent => "--approve runs it, --deny refuses it and tells the model so",
         };
-        let known = ["id", "approver"].into_iter().filter_map(|name| Some((name, details.get(name)?.clone())));
-        known
-            .fold(paused, |paused, (name, value)| paused.with(name, value))
-            .with("approval", serde_json::to_value(approval).unwrap_or_default())
-            .with("_untrusted", json!(["/call", "/approval/shown"]))
-    }
-
-    /// The error of a call about which a person decides; `yes` are the words that continue with it.
-    pub(super) fn human(&self, action: &str, message: String, call: &ToolCall, yes: &str, hint: &str) -> Error {
-        let id = &call.id;
+        let is_owner = approval.level == Level::Owner;
+        let yes = if is_owner { String::new() } else { format!(" --approve {id}") };
         let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
-        let [yes, no] = [yes, &format!(" --deny {id} --message no")].map(|words| self.run.resume_line(words));
-        Error::new(Code::HumanRequired, message)
+        let [yes, no] = [yes, format!(" --deny {id} --message no")].map(|words| self.run.resume_line(&words));
+        let paused = Error::new(Code::HumanRequired, message)
             .with("action", action)
             .with("call", json!({"id": id, "name": call.name, "input": input}))
-            .with("_untrusted", json!(["/call"]))
+            .with("_untrusted", json!(["/call", "/approval/shown"]))
             .with("resume", yes.as_str())
             .with("otherwise", no.as_str())
-            .hint(format!("{hint}\n  yes: {yes}\n  no:  {no}"))
+            .hint(format!("{hint}\n  yes: {yes}\n  no:  {no}"));
+        let approve = is_owner.then(|| ("approve", approve.into()));
+        let details = error.details();
+        let known = ["id", "approver"].into_iter().filter_map(|name| Some((name, details.get(name)?.clone())));
+        approve
+            .into_iter()
+            .chain(known)
+            .fold(paused, |paused, (name, value)| paused.with(name, value))
+            .with("approval", serde_json::to_value(approval).unwrap_or_default())
     }
 }
