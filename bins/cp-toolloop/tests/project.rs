@@ -1,23 +1,9 @@
-//! What the policy of a project permits, in the descriptions of the tools; and a run that may only look.
+//! A run that may only look.
 
 use serde_json::json;
 
 use crate::mcp::{server, tool};
 use crate::toolloop::{Results, ToolLoop};
-
-#[test]
-fn descriptions_name_allowed_commands_and_directories() {
-    let place = ToolLoop::new();
-    let described = |name: &str| {
-        let listed = place.run(&["tools", "--allow", name]).closing();
-        listed["data"]["items"][0]["description"].as_str().unwrap().to_owned()
-    };
-    assert!(described("shell").contains("The policy allows no command."));
-    place.policy("[exec]\nallowed_commands = [\"git\", \"rm\", \"make\"]\nrestricted_commands = [\"rm\"]\n[paths]\nwrite = [\".\", \"/data\"]\n");
-    let shell = described("shell");
-    assert!(shell.contains("Allowed: git, make;") && shell.contains("below the working directory, /data."), "{shell}");
-    assert!(described("filesystem").contains("below the working directory, /data."));
-}
 
 #[test]
 fn read_only_run_offers_no_writes() {

@@ -104,7 +104,7 @@ fn parsed(input: &RawValue) -> Result<Value> {
 }
 
 /// A fault with the path of its value.
-pub(crate) fn described(fault: &Fault) -> String {
+fn described(fault: &Fault) -> String {
     let Fault { pointer, message } = fault;
     if pointer.is_empty() { message.clone() } else { format!("{pointer}: {message}") }
 }

@@ -1,14 +1,11 @@
-//! The built-in tools, which run through cp-exec under the same policy as all others, and the policy's limits in their
-//! descriptions.
+//! The built-in tools, which run through cp-exec under the same policy as all others.
 
-use cp_common::coprocess::ask;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Error, Result};
+use cp_mcp_wire::Hints;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::tools::tool::Allowed;
 use crate::tools::tool::{BASH, Origin, Tool};
-use cp_mcp_wire::Hints;
 
 const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; a patch that names its files needs none"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory: how many entries"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once; empty creates the file"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"edits":{"type":"array","items":{"type":"object","properties":{"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"},"all":{"type":"boolean"}},"required":["old","new"],"additionalProperties":false},"description":"edit_file: several replacements in place of old and new, all or none"},"patch":{"type":"string","description":"edit_file: changes of one or more files in place of old and new: *** Begin Patch, *** Update File: FILE, @@ and lines that begin with a blank, - or +, *** End Patch; unchanged lines must match the file"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists"}},"required":["operation"],"additionalProperties":false}"#;
 
@@ -28,30 +25,22 @@ const READING: [&str; 2] = ["read_file", "list_directory"];
 const LOOKING: &str = "Work with files. read_file: a file, or a part of it by lines or bytes. list_directory: the entries of one directory.";
 
 /// The description of the other operations.
-const CHANGING: &str = "edit_file: replace text, or apply a patch to one or more files, all or none; a file that changed since you \
+const CHANGING: &str = " edit_file: replace text, or apply a patch to one or more files, all or none; a file that changed since you \
      read it has to be read again. write_file: create a file with its directories. remove_file: remove a file that you have read.";
 
-/// The built-in tools, in order of preference. Their descriptions have the limits of the policy if one of them is
-/// allowed.
-pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
-    let names_any = ["filesystem", "shell", BASH].iter().any(|name| allowed.allows(name));
-    let permitted = if names_any { Permitted::of(context)? } else { Permitted::default() };
-    of(&permitted, allowed.read_only)
-}
-
-fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
+/// The built-in tools, in order of preference.
+pub(super) fn all(read_only: bool) -> Result<Vec<Tool>> {
     let harmless = Hints { read_only: true, ..Hints::default() };
-    let (filesystem, schema, may_write) = if read_only {
-        (String::new(), reading(FILESYSTEM_SCHEMA)?, "Nothing can be written.".to_owned())
+    let (filesystem, schema, limits) = if read_only {
+        ("", reading(FILESYSTEM_SCHEMA)?, "Nothing can be written.")
     } else {
-        (format!(" {CHANGING}"), FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
+        (CHANGING, FILESYSTEM_SCHEMA.to_owned(), "The policy decides what runs, and where files can be written.")
     };
     let filesystem = format!(
         "{LOOKING}{filesystem} Always prefer this to shell and bash for anything about files: a cat, head, ls or find that stands alone is \
          refused by shell. \
-         {may_write}"
+         {limits}"
     );
-    let limits = format!("{} {may_write}", permitted.may_run());
     let shell = format!(
         "Run one command in a sandbox. No shell reads it: a pipe, list, redirection or substitution is refused. \
          Use it only where neither filesystem nor system serves. {limits}"
@@ -104,53 +93,6 @@ fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Too
     })
 }
 
-/// The most commands or directories that a description names.
-const MOST: usize = 60;
-
-/// The commands that the policy allows, and the writable directories.
-#[derive(Debug, Default)]
-pub(super) struct Permitted {
-    commands: Vec<String>,
-    write: Vec<String>,
-}
-
-impl Permitted {
-    /// Reads the current policy.
-    pub(super) fn of(context: &Context) -> Result<Self> {
-        let shown: Value = ask("cp-exec", &["policy", "show"], b"", context)?;
-        let list = |pointer: &str| -> Vec<String> {
-            let items = shown.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
-            items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-        };
-        let restricted = list("/policy/exec/restricted_commands");
-        let mut commands = list("/policy/exec/allowed_commands");
-        commands.retain(|name| !restricted.contains(name));
-        Ok(Self { commands, write: list("/policy/paths/write") })
-    }
-
-    pub(super) fn may_run(&self) -> String {
-        if self.commands.is_empty() {
-            return "The policy allows no command.".to_owned();
-        }
-        format!("Allowed: {}; some of their arguments are refused.", named(&self.commands))
-    }
-
-    pub(super) fn may_write(&self) -> String {
-        if self.write.is_empty() {
-            return "Nothing can be written.".to_owned();
-        }
-        let place = |path: &String| if path == "." { "the working directory".to_owned() } else { path.clone() };
-        let directories: Vec<String> = self.write.iter().map(place).collect();
-        format!("Files can be written below {}.", named(&directories))
-    }
-}
-
-fn named(names: &[String]) -> String {
-    let (first, rest) = names.split_at(names.len().min(MOST));
-    let first = first.join(", ");
-    if rest.is_empty() { first } else { format!("{first} and {} more", rest.len()) }
-}
-
 #[cfg(test)]
 mod tests {
     use cp_common::wire::ToolCall;
@@ -163,7 +105,7 @@ mod tests {
     #[test]
     fn built_in_tool_has_schema_that_compiles() {
         for read_only in [false, true] {
-            let tools = of(&Permitted::default(), read_only).unwrap();
+            let tools = all(read_only).unwrap();
             assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
             assert!(tools.iter().all(|tool| crate::tools::arguments::compile(&tool.input_schema).is_ok()));
             assert_eq!(tools.iter().all(|tool| tool.hints.read_only), read_only);
@@ -225,13 +167,13 @@ mod tests {
         #[test]
         fn text_form_of_arguments_means_their_values(
             (at, input) in (0..NAMES.len()).prop_flat_map(|at| {
-                let tools = of(&Permitted::default(), false).unwrap();
+                let tools = all(false).unwrap();
                 let schema = serde_json::from_str(tools[at].input_schema.get()).unwrap();
                 (Just(at), values(&schema))
             }),
             mut choice: u64,
         ) {
-            let tools = of(&Permitted::default(), false).unwrap();
+            let tools = all(false).unwrap();
             let mut arguments = Arguments::default();
             let mut normal = |input: &Value| {
                 let input = serde_json::value::to_raw_value(input).unwrap();
@@ -255,15 +197,5 @@ mod tests {
         let kept = ["path", "limit", "line", "encoding"];
         assert!(kept.iter().all(|name| members.contains_key(*name)), "{members:?}");
         assert!(["content", "mode", "old", "patch"].iter().all(|name| !members.contains_key(*name)), "{members:?}");
-    }
-
-    #[test]
-    fn permitted_list_is_cut_if_long_and_named_if_empty() {
-        let names = |count: usize| Permitted { commands: vec!["x".to_owned(); count], write: vec![".".to_owned()] };
-        assert_eq!(names(2).may_run(), "Allowed: x, x; some of their arguments are refused.");
-        assert!(names(MOST + 3).may_run().contains("x and 3 more"));
-        assert_eq!(names(1).may_write(), "Files can be written below the working directory.");
-        assert_eq!(Permitted::default().may_run(), "The policy allows no command.");
-        assert_eq!(Permitted::default().may_write(), "Nothing can be written.");
     }
 }

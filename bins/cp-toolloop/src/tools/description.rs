@@ -4,10 +4,8 @@ use std::path::Path;
 
 use cp_common::json;
 use cp_ledger::format::line::Hash;
-use cp_schema::Schema;
 use cp_servers::{LONGEST_NAME, is_in_names, is_name};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::tools::tool::{Executable, Origin, Tool};
@@ -16,21 +14,18 @@ use cp_mcp_wire::{Hints, Offer};
 
 /// The schema of a tool without one.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+
 /// A description by a tool, a sidecar or a JSON catalogue.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 struct Described {
     name: Option<String>,
-    #[serde(default)]
     description: String,
     #[serde(alias = "input_schema")]
     parameters: Option<Box<RawValue>>,
-    #[serde(default)]
     idempotent: bool,
-    #[serde(default)]
     approve: bool,
-    #[serde(default)]
     read_only: bool,
-    #[serde(default)]
     timeout: Option<f64>,
 }
 
@@ -42,12 +37,8 @@ pub(super) fn name_of(text: &str) -> Option<String> {
 /// The tool of an executable and its description.
 pub(super) fn of_file(text: &str, file: &Executable) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
-    let wrong = |why: &str| format!("its description is not {{name, description, parameters}}: {why}");
-    let faults = faults(text)?;
-    if !faults.is_empty() {
-        return Err(wrong(&faults.join("; ")));
-    }
-    let described: Described = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
+    let described: Described = serde_json::from_str(text)
+        .map_err(|e| format!("its description is not {{name, description, parameters}}: {e}"))?;
     let file_name = file.name();
     let stem = || Path::new(&file_name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = described.name.or_else(stem).unwrap_or_default();
@@ -58,30 +49,15 @@ pub(super) fn of_file(text: &str, file: &Executable) -> Result<Tool, String> {
         return Err("its name is that of a built-in tool".to_owned());
     }
     let input_schema = on_one_line(described.parameters.as_deref().map_or(NO_ARGUMENTS, RawValue::get))?;
+    arguments::compile(&input_schema).map_err(|e| e.message().to_owned())?;
+    if described.timeout.is_some_and(|seconds| seconds <= 0.0) {
+        return Err("its `timeout` is not more than 0 seconds".to_owned());
+    }
     let origin = Origin::Executable(file.clone());
-    let timeout =
-        described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
+    let timeout = described.timeout.map(|seconds| seconds.min(86_400.0));
     let Described { idempotent, approve, read_only, .. } = described;
     let hints = Hints { idempotent, approve, read_only, timeout };
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
-}
-
-/// The schema of a description.
-const DESCRIPTION: &str = r#"{"type":"object","properties":{"name":{"type":["string","null"],"pattern":"^[A-Za-z0-9_-]{1,64}$"},"description":{"type":"string"},"idempotent":{"type":"boolean"},"approve":{"type":"boolean"},"read_only":{"type":"boolean"},"timeout":{"type":["number","null"],"exclusiveMinimum":0},"parameters":{"type":["object","null"]},"input_schema":{"type":["object","null"]}},"dependentSchemas":{"parameters":{"properties":{"input_schema":false}}}}"#;
-
-/// The most faults of a description that are named.
-const MOST_FAULTS: usize = 10;
-
-/// All faults of a description that do not depend on its source.
-fn faults(text: &str) -> Result<Vec<String>, String> {
-    let members: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    let schema = Schema::compile(serde_json::from_str(DESCRIPTION).map_err(|e| e.to_string())?)?;
-    let mut faults: Vec<String> = schema.faults(&members, MOST_FAULTS).iter().map(arguments::described).collect();
-    for schema in ["parameters", "input_schema"].iter().filter_map(|name| members.get(*name)?.as_object()) {
-        let raw = serde_json::value::to_raw_value(schema).map_err(|e| e.to_string())?;
-        faults.extend(arguments::compile(&raw).err().map(|e| e.message().to_owned()));
-    }
-    Ok(faults)
 }
 
 /// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to

@@ -47,7 +47,7 @@ impl Catalogue {
         }
         found.add_executables(&candidates, context);
         found.add_offers(offers)?;
-        builtin::all(allowed, context)?.into_iter().for_each(|tool| found.add(tool));
+        builtin::all(allowed.read_only)?.into_iter().for_each(|tool| found.add(tool));
         Ok(found)
     }
 
