@@ -58,8 +58,9 @@ fn server_without_handshake_gets_version_with_each_request() {
     return {'structuredContent': params['arguments'], 'content': []}",
     );
     let ran = call(&place, &server, &[("one", r#"{"n":12345678901234567890123,"s":"a\n\"b\""}"#), ("two", "{}")]);
-    assert_eq!(ran.results(), [r#"{"n": 12345678901234567890123, "s": "a\n\"b\""}"#], "{ran:?}");
-    assert_eq!((ran.status, &ran.error()["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{ran:?}");
+    let asks = "E_HUMAN_REQUIRED: the server s asks for something that only a person can answer";
+    assert_eq!(ran.results(), [r#"{"n": 12345678901234567890123, "s": "a\n\"b\""}"#, asks], "{ran:?}");
+    assert_eq!(ran.status, 0, "{ran:?}");
 }
 
 #[test]
