@@ -117,7 +117,7 @@ fn batch_result_reports_failed_row_as_failed_item() {
         let polled = llm.run(&["batch", "status", &id, "BAT-ffffffffffffffff"]);
         assert_eq!((polled.status, &polled.closing()["error"]["code"]), (1, &json!("E_PARTIAL")), "{polled:?}");
         assert_eq!(llm.run(&["batch", "status", &id]).status, 0, "the control");
-        // Each request on the ledger has its answer.
+        // Each request on the ledger has its answer, except the one whose result may still arrive.
         let named = |event: &str| -> Vec<Value> {
             let entries = llm.entries(event).into_iter();
             entries.map(|entry| json!([entry["data"]["batch"], entry["data"]["request_hash"]])).collect()
@@ -125,8 +125,10 @@ fn batch_result_reports_failed_row_as_failed_item() {
         let mut answered = named("llm.response");
         // The results arrive in another order.
         answered.sort_by_key(ToString::to_string);
-        assert_eq!(named("llm.request"), answered, "{backend}");
-        assert_eq!(answered.len(), 6);
+        let mut asked = named("llm.request");
+        asked.remove(4);
+        assert_eq!(asked, answered, "{backend}");
+        assert_eq!(answered.len(), 5);
     }
 }
 
@@ -177,7 +179,8 @@ fn batch_submit_after_kill_requires_human() {
         let (llm, provider) = Llm::batching(backend, Conduct::default());
         killed(&llm, &provider, conduct);
         let polled = llm.run(&["batch", "status"]);
-        assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
+        assert_eq!(polled.first_error()["details"]["action"], "resolve_unfinished_batch", "{polled:?}");
+        assert_eq!(polled.status, 9);
         let early = submit(&llm, &rows(&["one"]));
         let details = early.closing()["error"]["details"].clone();
         assert_eq!((early.status, &details["action"]), (9, &json!("resolve_unfinished_batch")), "{early:?}");
@@ -198,13 +201,12 @@ fn result_line(number: usize) -> String {
 }
 
 #[test]
-fn batch_result_does_not_accept_incomplete_results() {
+fn batch_result_asks_again_for_rows_without_result() {
     let lines = [0, 1, 2].map(result_line);
     let whole = lines.concat();
     let before_end = whole[..whole.len() - 20].to_owned();
-    let torn = format!("{whole}{}", &lines[0][..20]);
     let twice = lines[0].clone() + &lines[1] + &lines[1];
-    for (cut, settled) in [(lines[..2].concat(), 2), (before_end, 2), (twice, 2), (torn, 3)] {
+    for cut in [lines[..2].concat(), before_end, twice] {
         let (results, is_cut) = (whole.clone(), AtomicBool::new(true));
         let server = Server::replying(move |request| {
             if request.line().contains("/results") {
@@ -216,35 +218,25 @@ fn batch_result_does_not_accept_incomplete_results() {
         });
         let llm = Llm::asking("anthropic", &server);
         let id = id_of(&submit(&llm, &rows(&["a", "b", "c"])));
-        let refused = llm.run(&["batch", "result", &id]);
-        assert_eq!((refused.status, &refused.first_error()["retryable"]), (7, &json!(true)), "{refused:?}");
-        let message = format!("incomplete: {settled} of 3");
-        assert!(refused.first_error()["message"].as_str().unwrap().contains(&message), "{refused:?}");
-        let fetched = llm.run(&["batch", "result", &id]);
-        assert_eq!(fetched.of("message").len(), 3, "{fetched:?}");
+        let first = llm.run(&["batch", "result", &id]);
+        assert_eq!((first.status, first.of("message").len()), (1, 2), "{first:?}");
+        assert_eq!(first.records()[2]["error"]["details"]["reason"], "missing", "{first:?}");
+        let second = llm.run(&["batch", "result", &id]);
+        assert_eq!((second.status, second.of("message").len()), (0, 3), "{second:?}");
+        assert_eq!(second.records()[..2], first.records()[..2]);
         assert_eq!(llm.entries("llm.response").len(), 3);
     }
 }
 
-/// A row in the file of errors does not replace one that is missing in the file of answers. A row in neither failed.
 #[test]
-fn batch_result_counts_rows_of_each_file() {
+fn batch_result_reads_files_of_answers_and_of_errors() {
     let line = |number: usize, status: u16| {
         let body = if status == 200 { body("openai", "yes", "stop") } else { json!({"error":{"message":"no"}}) };
         json!({"custom_id":format!("row-{number}"),"response":{"status_code":status,"body":body}}).to_string() + "\n"
     };
-    for (good, bad, counts, codes) in [
-        (line(0, 200), line(1, 400), json!({"completed":2,"failed":1}), None),
-        (
-            line(0, 200),
-            line(1, 400),
-            json!({"completed":1,"failed":2}),
-            Some([None, Some("E_VALIDATION"), Some("E_SERVER")]),
-        ),
-        (line(0, 200), line(1, 400), Value::Null, None),
-        (line(0, 200) + &line(2, 200), line(1, 400), Value::Null, Some([None, Some("E_VALIDATION"), None])),
-    ] {
-        let job = json!({"id":"batch_0","status":"completed","output_file_id":"good","error_file_id":"bad","request_counts":counts});
+    for (good, last) in [(line(0, 200), json!("E_SERVER")), (line(0, 200) + &line(2, 200), Value::Null)] {
+        let bad = line(1, 400);
+        let job = json!({"id":"batch_0","status":"completed","output_file_id":"good","error_file_id":"bad"});
         let server = Server::replying(move |request| match request.line() {
             line if line.contains("good") => server::reply(200, "application/x-jsonl", "", good.as_bytes()),
             line if line.contains("bad") => server::reply(200, "application/x-jsonl", "", bad.as_bytes()),
@@ -253,12 +245,8 @@ fn batch_result_counts_rows_of_each_file() {
         let llm = Llm::asking("openai", &server);
         let id = id_of(&submit(&llm, &rows(&["a", "b", "c"])));
         let ran = llm.run(&["batch", "result", &id]);
-        let Some(codes) = codes else {
-            assert_eq!((ran.status, &ran.first_error()["details"]["reason"]), (7, &json!("cut")), "{ran:?}");
-            continue;
-        };
         let found: Vec<Value> = ran.records()[..3].iter().map(|record| record["error"]["code"].clone()).collect();
-        assert_eq!(Value::from(found), json!(codes), "{ran:?}");
+        assert_eq!(Value::from(found), json!([null, "E_VALIDATION", last]), "{ran:?}");
     }
 }
 
@@ -331,27 +319,6 @@ fn batch_result_applies_schema_and_fail_on() {
     assert_eq!(ran.records()[1]["error"]["details"]["reason"], "schema");
     let id = id_of(&llm.feed(&["batch", "submit", "-m", "m", "--rows", "--fail-on", "end_turn"], &rows(&["x"])));
     assert_eq!(llm.run(&["batch", "result", &id]).first_error()["details"]["reason"], "end_turn");
-}
-
-#[test]
-fn batch_result_after_kill_continues() {
-    let (llm, _provider) = Llm::batching("anthropic", Conduct::default());
-    let texts: Vec<String> = (0..50).map(|n| format!("row {n}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let id = id_of(&submit(&llm, &rows(&texts)));
-    let whole = llm.run(&["batch", "result", &id]);
-    let answers = format!("state/batches/{id}.jsonl");
-    // As after a kill in the middle of a line.
-    let text = llm.home.read(&answers);
-    let kept: usize = text.lines().take(23).map(|line| line.len() + 1).sum();
-    llm.home.write(&answers, &text[..kept + 40]);
-    let before = llm.ledger().len();
-    let resumed = llm.run(&["batch", "result", &id]);
-    assert_eq!(plain(&resumed), plain(&whole));
-    // The last row arrived first. Its receipt is that of the first run.
-    assert_eq!(resumed.records()[30..50], whole.records()[30..50]);
-    let responses = llm.ledger()[before..].iter().filter(|entry| entry["event"] == "llm.response").count();
-    assert_eq!(responses, 30);
 }
 
 #[test]

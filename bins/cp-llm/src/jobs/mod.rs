@@ -1,8 +1,7 @@
 //! Batches: prompts that a provider answers within a day, for half the price.
 //!
 //! The id of a batch is derived from its input, so the same input is submitted once, however often the command runs and
-//! wherever it was killed: a batch is on disk before the provider is asked to create it. Its requests are only in
-//! memory, because the same input has them again.
+//! wherever it was killed: a batch is on disk before the provider is asked to create it.
 //!
 //! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs, and
 //! [`result`] settles each row once.
@@ -16,16 +15,14 @@ use std::time::Duration;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter};
-use cp_common::wire::Prompt;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 
 use self::provider::Client;
-use self::state::{Batch, BatchJob, Row, State, line_of};
-use crate::backend::endpoint::Target;
+use self::state::{Batch, BatchJob, Row, State, encoded};
+use crate::engine::Work;
 use crate::pause;
 use crate::send::{Direct, RequestArgs, RequestBuilder};
-use crate::wire_api::Request;
 
 /// The entry of a verb that prints batches.
 const JOBS: VerbDoc = VerbDoc { output: "batch_job", also: &["summary"], ..VerbDoc::EMPTY };
@@ -46,7 +43,7 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
     VerbDoc {
         path: "batch status",
         class: Class::Query,
-        exits: &[7, 8],
+        exits: &[7, 8, 9],
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
         sort: Some("created_at, descending"),
         ..JOBS
@@ -117,32 +114,15 @@ fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
     let (source, engine, requests) = args.prepared(&direct, context)?;
     let endpoint = requests.endpoint()?;
     let client = Client::of(engine, &requests.backends, endpoint)?;
-    let job = BatchJob {
-        backend: client.ready.backend.name().to_owned(),
-        endpoint: client.server().map(|server| server.base.clone()),
-        created_at: clock::now(),
-        ..BatchJob::default()
-    };
-    let batch = Batch {
-        job,
-        endpoint: client.endpoint.name.clone(),
-        fail_on: client.engine.fail_on.clone(),
-        stub_script: args.stub_script.as_ref().map(std::path::absolute).transpose()?,
-        schema: client.engine.schema.as_ref().map(|schema| schema.text.clone()),
-        ..Batch::default()
-    };
-    let request_id = args.request_id.as_deref();
-    let mut submit = Submit { request_id, client, requests, encoded: Vec::new(), batch };
+    let mut submit = Submit { args, client, requests, works: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
 struct Submit<'a> {
-    request_id: Option<&'a str>,
+    args: &'a RequestArgs,
     client: Client,
     requests: RequestBuilder,
-    /// The requests as the provider takes them.
-    encoded: Vec<Vec<u8>>,
-    batch: Batch,
+    works: Vec<(Place, Work)>,
 }
 
 impl Filter for Submit<'_> {
@@ -151,23 +131,17 @@ impl Filter for Submit<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let Place { index, line } = context.out.place;
         let work = self.requests.work(&body, context.out.place)?;
-        let (Client { engine, endpoint, .. }, Target { model, .. }) = (&self.client, &work.target);
-        let is_here = work.target.endpoint.name == endpoint.name;
-        if !is_here || self.batch.model.get_or_insert_with(|| model.clone()) != model {
+        let Client { engine, endpoint, .. } = &self.client;
+        let model = &self.works.first().map_or(&work, |(_, first)| first).target.model;
+        if work.target.endpoint.name != endpoint.name || work.target.model != *model {
             let (name, other) = (&endpoint.name, work.target.name());
             let message = format!("all prompts of a batch must use one model of {name}: not {other}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
         engine.note_lowered(&work)?;
-        let body = work.body()?;
-        engine.check_batch_budget(&work, body.len())?;
-        self.encoded.push(self.client.line(self.encoded.len(), &body));
-        let (request_hash, bytes) = (work.request_hash()?.to_owned(), body.len() as u64);
-        let Request { system, messages, tools, params, .. } = work.request;
-        let prompt = Prompt { system: Some(system), messages, tools, ..work.prompt };
-        self.batch.rows.push(Row { index, line, request_hash, bytes, params, prompt, outcome: None });
+        engine.check_batch_budget(&work, work.body()?.len())?;
+        self.works.push((context.out.place, work));
         context.out.defer_item();
         Ok(())
     }
@@ -175,41 +149,56 @@ impl Filter for Submit<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         // An incomplete input is not submitted.
         signals::check()?;
-        let engine = &self.client.engine;
+        let Client { engine, endpoint, ready, .. } = &self.client;
         engine.report_lowered(context);
-        if self.encoded.is_empty() {
-            return Ok(());
-        }
-        let mut new = std::mem::take(&mut self.batch);
-        new.job.count = new.rows.len() as u64;
-        new.job.input_hash = keys::hash(&line_of(&(&new.endpoint, &new.job.endpoint, &new.model, &new.rows))?);
-        let named = self.request_id.map(|id| keys::hash(format!("request {id}").as_bytes()));
-        let digits = named.as_ref().unwrap_or(&new.job.input_hash).trim_start_matches("sha256:");
-        new.job.job_id = format!("BAT-{}", &digits[..16]);
-        let input_hash = new.job.input_hash.clone();
-        // If there is a batch of this id, it is locked and used.
-        let mut batch = new.stored(&context.home)?;
+        let Some((_, first)) = self.works.first() else { return Ok(()) };
+        let rows = self.works.iter().map(|(place, work)| Row::of(*place, work)).collect::<Result<Vec<_>>>()?;
+        let (model, base) = (first.target.model.clone(), self.client.server().map(|server| server.base.clone()));
+        let input_hash = keys::hash(&encoded(&(&endpoint.name, &base, &model, &rows))?);
+        let request_id = self.args.request_id.as_deref();
+        let named = request_id.map(|id| keys::hash(format!("request {id}").as_bytes()));
+        let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
+        let job = BatchJob {
+            job_id: format!("BAT-{}", &digits[..16]),
+            backend: ready.backend.name().to_owned(),
+            endpoint: base,
+            count: rows.len() as u64,
+            created_at: clock::now(),
+            input_hash: input_hash.clone(),
+            ..BatchJob::default()
+        };
+        let new = Batch {
+            job,
+            endpoint: endpoint.name.clone(),
+            model,
+            fail_on: engine.fail_on.clone(),
+            stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
+            schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
+            rows,
+            ..Batch::default()
+        };
+        let (mut batch, _lock) = new.or_existing(&context.home)?;
         if batch.job.input_hash != input_hash {
-            let message =
-                format!("the request id `{}` was used for another input", self.request_id.unwrap_or_default());
+            let message = format!("the request id `{}` was used for another input", request_id.unwrap_or_default());
             let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
             return Err(error.hint("use a new id for a new request").fatal());
         }
-        if batch.job.provider_id.is_none() {
-            if batch.was_asked {
-                return Err(self.client.interrupted(&batch));
-            }
-            for (number, row) in batch.rows.iter().enumerate() {
-                engine.journal.record_request(&self.client.work(&batch, number), row.bytes)?;
+        if !batch.path.exists() {
+            let mut lines = Vec::new();
+            for (number, (_, work)) in self.works.iter_mut().enumerate() {
+                let body = work.body()?;
+                work.batch = Some(batch.job.row(number));
+                engine.journal.record_request(work, body.len() as u64)?;
+                lines.push(self.client.line(number, &body));
             }
             // A signal waits until a batch that is paid for is recorded.
             let _effect = signals::effect();
-            let made = self.client.create(&mut batch, &self.encoded);
+            let made = self.client.create(&mut batch, &lines).map_err(Error::fatal);
             engine.journal.record_batch(&batch.job, made.as_ref().err(), self.client.server().is_some())?;
             made?;
         }
-        context.out.record(Kind::Item, &self.client.progress(&batch)?)?;
-        self.encoded.iter().for_each(|_| context.out.item_succeeded());
+        context.out.record(Kind::Item, &self.client.progress(&batch).map_err(Error::fatal)?.0)?;
+        self.works.iter().for_each(|_| context.out.item_succeeded());
         Ok(())
     }
 }
@@ -242,7 +231,7 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
     let client = Client::of_batch(batch, context)?;
     let (mut shown, mut wait) = (context.out.progress(), WAITS.0);
     loop {
-        match client.progress(batch) {
+        match client.progress(batch).map(|(job, _)| job) {
             Ok(job) if waits && !job.is_ended() => {
                 shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
             }
@@ -258,7 +247,7 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
 }
 
 fn cancel(id: &str, context: &mut Context) -> Result<()> {
-    let batch = Batch::find(&context.home, id)?.locked()?;
+    let (batch, _lock) = Batch::find(&context.home, id)?.locked()?;
     let Some(id) = &batch.job.provider_id else {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;
@@ -267,5 +256,5 @@ fn cancel(id: &str, context: &mut Context) -> Result<()> {
     let client = Client::of_batch(&batch, context)?;
     let _effect = signals::effect();
     client.cancel(id)?;
-    context.out.answer(&client.progress(&batch)?)
+    context.out.answer(&client.progress(&batch)?.0)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::state::{Batch, BatchJob, Event, Row, State};
+use super::state::{Batch, BatchJob, Row, State};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Endpoint, Target};
 use crate::backend::server::Server;
@@ -77,15 +77,13 @@ impl Client {
         let request = Request {
             system: prompt.system.clone().unwrap_or_default(),
             messages: prompt.messages.clone(),
-            tools: prompt.tools.clone(),
             params: params.clone(),
             position: number as u64,
             ..Request::default()
         };
         let endpoint = Arc::clone(&self.endpoint);
-        let target = Target { endpoint, model: batch.model.clone().unwrap_or_default() };
-        Work::new(prompt.clone(), request, target, self.ready.clone())
-            .of_batch(format!("{}#{number}", batch.job.job_id), request_hash)
+        let target = Target { endpoint, model: batch.model.clone() };
+        Work::new(prompt.clone(), request, target, self.ready.clone()).of_batch(batch.job.row(number), request_hash)
     }
 
     /// The path of a single request, as a batch names it.
@@ -108,21 +106,24 @@ impl Client {
     /// the provider may have created it.
     pub(super) fn create(&self, batch: &mut Batch, requests: &[Vec<u8>]) -> Result<()> {
         let Some(server) = self.server() else {
-            return batch.note(Event::Created("stub".to_owned()));
+            batch.job.provider_id = Some("stub".to_owned());
+            return batch.save();
         };
-        let mut is_sent = false;
         // A file without a batch costs nothing.
-        let made = self.body(server, batch, requests).and_then(|body| {
-            batch.note(Event::Asked)?;
-            let mut rest = body.as_slice();
-            let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
-            // An incomplete body was not a complete request.
-            is_sent = rest.is_empty();
-            batch.note(Event::Created(id_of(&made?, "id")?))
-        });
-        let Err(error) = made.map_err(Error::fatal) else { return Ok(()) };
+        let body = self.body(server, batch, requests)?;
+        batch.save()?;
+        let mut rest = body.as_slice();
+        let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
+        let error = match made.and_then(|made| id_of(&made, "id")) {
+            Ok(id) => {
+                batch.job.provider_id = Some(id);
+                return batch.save();
+            }
+            Err(error) => error,
+        };
         let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
-        if !is_sent || (400..500).contains(&status) && status != 408 {
+        // An incomplete body was not a complete request.
+        if !rest.is_empty() || (400..500).contains(&status) && status != 408 {
             return batch.remove().and(Err(error));
         }
         let hint = "the provider may have created the batch: submit the same input again to find out";
@@ -142,19 +143,22 @@ impl Client {
         Ok(body.to_string().into_bytes())
     }
 
-    /// The state of the batch. Fails if it was not submitted completely.
-    pub(super) fn progress(&self, batch: &Batch) -> Result<BatchJob> {
+    /// The state of the batch, and the paths of its results. Fails if it was not submitted completely.
+    pub(super) fn progress(&self, batch: &Batch) -> Result<(BatchJob, Vec<String>)> {
         let job = batch.job.clone();
-        let Some(id) = &job.provider_id else {
-            return Err(Error::new(Code::Conflict, format!("the submission of {} is incomplete", job.job_id))
-                .with("reason", "unfinished")
-                .hint("submit the same input again to continue"));
-        };
+        let Some(id) = &job.provider_id else { return Err(self.interrupted(batch)) };
         let path = format!("{}/{id}", self.api.path);
-        match self.server() {
-            Some(server) => Ok(progress(job, &server.resource(&path)?, &path)),
-            None => Ok(BatchJob { status: State::Succeeded, done: job.count, ..job }),
-        }
+        let Some(server) = self.server() else {
+            return Ok((BatchJob { status: State::Succeeded, done: job.count, ..job }, Vec::new()));
+        };
+        let found = server.resource(&path)?;
+        let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(&found, name).ok());
+        let results = if self.api.has_file {
+            files.map(|file| format!("/files/{file}/content")).collect()
+        } else {
+            vec![format!("{path}/results")]
+        };
+        Ok((progress(job, &found), results))
     }
 
     /// Cancels the batch with this id at the provider.
@@ -174,7 +178,7 @@ impl Client {
              then: {resume}, and submit again"
         );
         let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
-        error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint).fatal()
+        error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint)
     }
 }
 
@@ -186,12 +190,10 @@ fn id_of(value: &Value, name: &str) -> Result<String> {
     id.ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
-/// The state of a batch, in the members of either provider, whose names do not collide. A batch of `OpenAI` has a file
-/// of responses and a file of errors; a failed row without a line in the latter costs nothing.
-fn progress(mut job: BatchJob, found: &Value, path: &str) -> BatchJob {
+/// The state of a batch, in the members of either provider, whose names do not collide.
+fn progress(mut job: BatchJob, found: &Value) -> BatchJob {
     let count = |names: &[&str]| names.iter().map(|name| count_of(found, &format!("/request_counts/{name}"))).sum();
-    let (completed, cancelled): (u64, u64) = (count(&["completed"]), count(&["canceled"]));
-    let answered = completed + count(&["succeeded"]);
+    let (answered, cancelled): (u64, u64) = (count(&["completed", "succeeded"]), count(&["canceled"]));
     job.done = answered + cancelled + count(&["failed", "errored", "expired"]);
     let state = text_of(found, "processing_status").or_else(|| text_of(found, "status")).unwrap_or_default();
     job.status = match state {
@@ -205,15 +207,6 @@ fn progress(mut job: BatchJob, found: &Value, path: &str) -> BatchJob {
     };
     job.failure = found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened);
     job.untrusted = job.failure.iter().map(|_| "/failure".to_owned()).collect();
-    let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(found, name).ok());
-    let (paths, counted): (Vec<_>, _) = match found.get("processing_status") {
-        Some(_) => (vec![format!("{path}/results")], job.done),
-        None => (files.map(|file| format!("/files/{file}/content")).collect(), completed),
-    };
-    job.results = paths.into_iter().map(|path| (path, counted)).collect();
-    if let (Some((_, least)), 0, State::Succeeded) = (job.results.last_mut(), job.done, job.status) {
-        *least = job.count;
-    }
     job
 }
 
@@ -223,7 +216,7 @@ mod tests {
 
     #[test]
     fn provider_states_map_to_states() {
-        let state = |found: &Value| progress(BatchJob::default(), found, "");
+        let state = |found: &Value| progress(BatchJob::default(), found);
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
         let ended = all.map(|status| state(&json!({"status": status})).is_ended());

@@ -1,7 +1,7 @@
 //! `cp-llm batch result`: the answers of batches, as the messages that a direct run would have printed.
 //!
-//! Each row is settled once: its outcome is on the ledger and in the state file before it is printed, and a second run
-//! prints it from there.
+//! The outcome of a row is on the ledger and in the state file before it is printed, and a second run prints it from
+//! there. A row without a result stays open, because a result that was lost on the way may arrive the next time.
 
 use cp_common::context::options::StreamOptions;
 use cp_common::output::Place;
@@ -11,21 +11,20 @@ use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde_json::{Value, json};
 
 use super::provider::Client;
-use super::state::{Batch, Event, Row};
+use super::state::{Batch, Row};
 use crate::backend::Exchange;
 use crate::backend::server::Server;
-use crate::engine::Work;
 use crate::send::print_cut;
 use crate::wire_api::ends::remark;
-use crate::wire_api::{bad_answer, exact, parsed, text_of};
+use crate::wire_api::{exact, parsed, text_of};
 
 /// Prints the answers of batches, each in the order of its input.
 pub(super) fn run(ids: &[String], context: &mut Context) -> Result<()> {
     context.out.filtering();
     for id in ids {
-        let mut batch = Batch::find(&context.home, id)?.locked()?;
-        if batch.settled() < batch.job.count {
-            settle_all(&mut batch, context)?;
+        let (mut batch, _lock) = Batch::find(&context.home, id)?.locked()?;
+        if batch.rows.iter().any(|row| row.outcome.is_none()) {
+            fetch(&mut batch, context)?;
         }
         if ids.len() > 1 || batch.rows.iter().any(|row| row.index.is_some()) {
             context.out.streaming()?;
@@ -33,12 +32,8 @@ pub(super) fn run(ids: &[String], context: &mut Context) -> Result<()> {
         for Row { index, line, outcome, .. } in batch.rows {
             signals::check()?;
             filter::settle(Place { index, line }, StreamOptions::default(), context, |context| {
-                let outcome = outcome.map_or(Err(Value::Null), |outcome| *outcome);
-                let message = outcome.or_else(|error| {
-                    let error = Error::from_value(&error);
-                    print_cut(&error, context)?;
-                    Err(error)
-                })?;
+                let outcome = outcome.map_or_else(|| Err(missing()), |known| known.map_err(|e| Error::from_value(&e)));
+                let message = outcome.or_else(|error| print_cut(&error, context).and(Err(error)))?;
                 if let Some(remark) = remark(&message) {
                     context.warn(remark);
                 }
@@ -49,60 +44,52 @@ pub(super) fn run(ids: &[String], context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Settles each row of a batch, which must have ended, as its result arrives.
-fn settle_all(batch: &mut Batch, context: &Context) -> Result<()> {
-    let client = Client::of_batch(batch, context)?;
-    let backend = &client.ready.backend;
-    let job = client.progress(batch)?;
-    let id = &job.job_id;
-    if !job.is_ended() {
-        return Err(Error::new(Code::Conflict, format!("{id} has not ended"))
-            .with("reason", "not_ended")
-            .hint(format!("wait for it: cp-llm batch status --wait {id}")));
-    }
-    // No row of a later file is settled before the first file is whole, so all settled rows can be counted.
-    for (path, least) in &job.results {
-        let Some(server) = backend.server() else { break };
-        let mut is_torn = false;
-        server.lines(path, &mut |bytes| {
-            let line = parsed(bytes).unwrap_or_default();
-            is_torn |= line.is_null() && !bytes.ends_with(b"\n");
-            let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
-            number.map_or(Ok(()), |number| settle(&client, batch, number, |_| of_line(bytes, &line, server)))
-        })?;
-        let settled = batch.settled();
-        if is_torn || settled < *least {
-            let message = format!("the results of {id} are incomplete: {settled} of {least} rows");
-            return Err(Error::new(Code::Network, message)
-                .with("origin", "upstream")
-                .with("reason", "cut")
-                .hint("ask for them again"));
-        }
-    }
-    for number in 0..batch.rows.len() {
-        settle(&client, batch, number, |work| match (backend.server(), &job.failure) {
-            (None, _) => backend.exchange(&work.request, &[], &mut |_, _| Ok(())),
-            (Some(server), Some(failure)) => {
-                Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)))
-            }
-            _ => Exchange::of(Err(bad_answer("missing", "the batch ended without a result for this row"))),
-        })?;
-    }
-    batch.sync()
+/// The error of a row without a result.
+fn missing() -> Error {
+    Error::new(Code::Server, "the provider sent no result for this row")
+        .with("origin", "upstream")
+        .with("reason", "missing")
+        .hint("ask for the results again, or submit the row again")
 }
 
-/// Stores the outcome of a row, unless it is settled.
-fn settle(client: &Client, batch: &mut Batch, number: usize, exchange: impl Fn(&Work) -> Exchange) -> Result<()> {
-    if batch.rows.get(number).is_none_or(|row| row.outcome.is_some()) {
-        return Ok(());
+/// Takes the results of a batch, which must have ended, from its provider.
+fn fetch(batch: &mut Batch, context: &Context) -> Result<()> {
+    let client = Client::of_batch(batch, context)?;
+    let (job, paths) = client.progress(batch)?;
+    if !job.is_ended() {
+        return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
+            .with("reason", "not_ended")
+            .hint(format!("wait for it: cp-llm batch status --wait {}", job.job_id)));
     }
-    let mut work = client.work(batch, number);
-    let exchange = exchange(&work);
-    signals::check()?;
-    // A signal waits until the outcome is both on the ledger and in the file of the rows.
+    let (all, mut results) = (0..batch.rows.len(), Vec::new());
+    match (client.server(), &job.failure) {
+        (None, _) => results.extend(all.map(|number| {
+            let request = client.work(batch, number).request;
+            (number, client.ready.backend.exchange(&request, &[], &mut |_, _| Ok(())))
+        })),
+        (Some(server), Some(failure)) => {
+            results.extend(all.map(|number| {
+                (number, Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400))))
+            }))
+        }
+        (Some(server), None) => paths.iter().try_for_each(|path| {
+            server.lines(path, &mut |bytes| {
+                let line = parsed(bytes).unwrap_or_default();
+                let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
+                results.extend(number.map(|number| (number, of_line(bytes, &line, server))));
+                signals::check()
+            })
+        })?,
+    }
+    // A signal waits until the outcomes are both on the ledger and in the state file.
     let _effect = signals::effect();
-    let outcome = client.engine.message_of_row(&mut work, exchange)?;
-    batch.note(Event::Settled(number, Box::new(outcome.map_err(|error| error.to_value()))))
+    for (number, exchange) in results {
+        if batch.rows.get(number).is_some_and(|row| row.outcome.is_none()) {
+            let outcome = client.engine.message_of_row(&mut client.work(batch, number), exchange)?;
+            batch.rows[number].outcome = Some(Box::new(outcome.map_err(|error| error.to_value())));
+        }
+    }
+    batch.save()
 }
 
 /// Parses a line of results, of either API.

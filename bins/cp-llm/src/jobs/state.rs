@@ -1,43 +1,47 @@
-//! The state file of a batch, `ID.jsonl`: the batch on one line, then what happened to it, each on a line. A line without
-//! its end is not there.
+//! The state file of a batch, `ID.json`, which is replaced as a whole. It is written just before the provider is asked
+//! to create the batch; until it has the id at the provider, the outcome is unknown.
 //!
 //! A file is read whole, because the provider limits the size of a batch, and the submission had it in memory too.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
-use cp_common::home::{Home, create_whole, locked};
+use cp_common::home::{Home, locked, make_directory, write_whole};
+use cp_common::output::Place;
 use cp_common::wire::{Message, Prompt, Reply};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A row: its place in the input, the hash and the length of its request, and its prompt with all options applied.
+use crate::engine::Work;
+
+/// A row: its place in the input, the hash of its request, its parameters, and its prompt with the system text that was
+/// sent.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Row {
     pub index: Option<u64>,
     pub line: Option<u64>,
     pub request_hash: String,
-    pub bytes: u64,
     pub params: Map<String, Value>,
     pub prompt: Prompt,
-    #[serde(skip)]
-    pub outcome: Option<Outcome>,
+    /// The message, or the members of the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Box<Result<Message, Value>>>,
 }
 
-/// The message of a row, or the members of its error.
-pub(super) type Outcome = Box<Result<Message, Value>>;
-
-/// What happened to a batch.
-#[derive(Serialize, Deserialize)]
-pub(super) enum Event {
-    /// The provider is asked to create the batch. Until its id is known the outcome is unknown.
-    Asked,
-    /// The provider has created it, with this id.
-    Created(String),
-    /// A row has its outcome.
-    Settled(usize, Outcome),
+impl Row {
+    pub(super) fn of(place: Place, work: &Work) -> Result<Self> {
+        Ok(Self {
+            index: place.index,
+            line: place.line,
+            request_hash: work.request_hash()?.to_owned(),
+            params: work.request.params.clone(),
+            prompt: Prompt { system: Some(work.request.system.clone()), ..work.prompt.clone() },
+            outcome: None,
+        })
+    }
 }
 
 /// A batch, and what reading its answers needs of its submission.
@@ -46,38 +50,32 @@ pub(super) struct Batch {
     pub job: BatchJob,
     /// The name of the endpoint.
     pub endpoint: String,
-    pub model: Option<String>,
+    pub model: String,
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
     pub rows: Vec<Row>,
     #[serde(skip)]
-    pub was_asked: bool,
-    #[serde(skip)]
     pub path: PathBuf,
-    /// The file, if the batch is locked.
-    #[serde(skip)]
-    pub file: Option<File>,
 }
 
 impl Batch {
-    /// Stores the batch, unless there is one of its id, and locks it.
-    pub(super) fn stored(mut self, home: &Home) -> Result<Self> {
-        self.path = home.state("batches").join(format!("{}.jsonl", self.job.job_id));
-        create_whole(&self.path, &line_of(&self)?).map_err(Error::fatal)?;
-        self.locked()
+    /// Locks the id of this new batch. Returns the batch that has the id already, if there is one.
+    pub(super) fn or_existing(self, home: &Home) -> Result<(Self, File)> {
+        let directory = home.state("batches");
+        make_directory(&directory)?;
+        Self { path: directory.join(format!("{}.json", self.job.job_id)), ..self }.locked()
     }
 
-    /// Locks the batch against other processes, and reads what they did with it.
-    pub(super) fn locked(self) -> Result<Self> {
-        let file = locked(&self.path, || {
-            let opened = OpenOptions::new().append(true).open(&self.path);
-            opened.map_err(|e| Error::io("opening", e).in_file(&self.path).fatal())
+    /// Locks the batch, and reads what other processes did with it. The lock is a file of its own, because the state
+    /// file is replaced.
+    pub(super) fn locked(self) -> Result<(Self, File)> {
+        let beside = self.path.with_extension("lock");
+        let lock = locked(&beside, || {
+            let opened = File::options().append(true).create(true).mode(0o600).open(&beside);
+            opened.map_err(|e| Error::io("opening", e).in_file(&beside).fatal())
         })?;
-        let (batch, length) = Self::read(self.path)?;
-        // The incomplete line of a killed process is removed.
-        file.set_len(length).map_err(failed)?;
-        Ok(Self { file: Some(file), ..batch })
+        Ok((if self.path.exists() { Self::read(self.path)? } else { self }, lock))
     }
 
     /// Finds a batch by its id or a unique prefix.
@@ -101,74 +99,34 @@ impl Batch {
         let mut all = Vec::new();
         for entry in entries.flatten() {
             let name = entry.file_name();
-            if name.to_str().is_some_and(|name| name.starts_with("BAT-") && name.starts_with(prefix)) {
-                all.push(Self { rows: Vec::new(), ..Self::read(entry.path())?.0 });
+            if name.to_str().is_some_and(|name| name.ends_with(".json") && name.starts_with(prefix)) {
+                all.push(Self { rows: Vec::new(), ..Self::read(entry.path())? });
             }
         }
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
         Ok(all)
     }
 
-    /// Reads a batch, and the length of its complete lines.
-    fn read(path: PathBuf) -> Result<(Self, u64)> {
-        let wrong = |e| Error::config(format!("not a batch: {e}")).in_file(&path).fatal();
+    fn read(path: PathBuf) -> Result<Self> {
         let text = std::fs::read(&path).map_err(|e| Error::io("opening", e).in_file(&path).fatal())?;
-        let end = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
-        let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
-        let mut batch: Self = serde_json::from_slice(lines.next().unwrap_or_default()).map_err(wrong)?;
-        for line in lines {
-            batch.apply(serde_json::from_slice(line).map_err(wrong)?);
-        }
-        Ok((Self { path, ..batch }, end as u64))
+        let found = serde_json::from_slice(&text);
+        let batch: Self = found.map_err(|e| Error::config(format!("not a batch: {e}")).in_file(&path).fatal())?;
+        Ok(Self { path, ..batch })
     }
 
-    /// Adds what happened to the file, which is synced except after the outcome of a row.
-    pub(super) fn note(&mut self, event: Event) -> Result<()> {
-        let line = line_of(&event)?;
-        self.file.as_ref().map_or(Ok(()), |mut file| file.write_all(&line)).map_err(failed)?;
-        if !matches!(event, Event::Settled(..)) {
-            self.sync()?;
-        }
-        self.apply(event);
-        Ok(())
-    }
-
-    fn apply(&mut self, event: Event) {
-        match event {
-            Event::Asked => self.was_asked = true,
-            Event::Created(id) => self.job.provider_id = Some(id),
-            Event::Settled(number, outcome) => {
-                if let Some(row) = self.rows.get_mut(number) {
-                    row.outcome = Some(outcome);
-                }
-            }
-        }
-    }
-
-    pub(super) fn sync(&self) -> Result<()> {
-        self.file.as_ref().map_or(Ok(()), File::sync_data).map_err(failed)
+    /// Replaces the file.
+    pub(super) fn save(&self) -> Result<()> {
+        write_whole(&self.path, &encoded(self)?).map_err(Error::fatal)
     }
 
     /// Removes the batch.
     pub(super) fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path).map_err(failed)
-    }
-
-    /// The number of rows that have an outcome.
-    pub(super) fn settled(&self) -> u64 {
-        self.rows.iter().filter(|row| row.outcome.is_some()).count() as u64
+        std::fs::remove_file(&self.path).map_err(|e| Error::io("the state of the batch", e).fatal())
     }
 }
 
-/// Encodes a line of a file.
-pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut line = Vec::new();
-    jsonl::write(&mut line, value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
-    Ok(line)
-}
-
-fn failed(e: std::io::Error) -> Error {
-    Error::io("the state of the batch", e).fatal()
+pub(super) fn encoded(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())
 }
 
 /// The state of a batch.
@@ -220,13 +178,14 @@ pub(crate) struct BatchJob {
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
-    /// The paths of its results at the provider, each with the number of rows that have at least one when it is read. A
-    /// provider without counts has a result for each row of a batch that succeeded.
-    #[serde(skip)]
-    pub results: Vec<(String, u64)>,
 }
 
 impl BatchJob {
+    /// The name of a row.
+    pub(super) fn row(&self, number: usize) -> String {
+        format!("{}#{number}", self.job_id)
+    }
+
     /// True if no more answers will come.
     pub(super) fn is_ended(&self) -> bool {
         !matches!(self.status, State::Pending | State::Running)
