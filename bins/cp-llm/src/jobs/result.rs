@@ -68,9 +68,8 @@ fn fetch(batch: &mut Batch, context: &Context) -> Result<()> {
             (number, client.ready.backend.exchange(&request, &[], &mut |_, _| Ok(())))
         })),
         (Some(server), Some(failure)) => {
-            results.extend(all.map(|number| {
-                (number, Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400))))
-            }))
+            let failed = || Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)));
+            results.extend(all.map(|number| (number, failed())));
         }
         (Some(server), None) => paths.iter().try_for_each(|path| {
             server.lines(path, &mut |bytes| {

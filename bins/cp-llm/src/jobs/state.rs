@@ -98,9 +98,10 @@ impl Batch {
         };
         let mut all = Vec::new();
         for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|name| name.ends_with(".json") && name.starts_with(prefix)) {
-                all.push(Self { rows: Vec::new(), ..Self::read(entry.path())? });
+            let path = entry.path();
+            let is_meant = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
+            if is_meant && path.extension().is_some_and(|extension| extension == "json") {
+                all.push(Self { rows: Vec::new(), ..Self::read(path)? });
             }
         }
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
