@@ -1,5 +1,5 @@
-//! Concurrency limits. The number of concurrent requests starts small and doubles with each round of answers. A rate
-//! limit halves it and pauses all requests; after that it grows by one in each round.
+//! Concurrency limits. A rate limit halves the number of concurrent requests and pauses all of them; after that the
+//! number grows by one in each round of answers.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,8 +8,6 @@ use cp_common::{Result, signals};
 
 /// The interval for checking signals during a wait.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
-/// The initial number of requests is the larger of this and a quarter of the limit.
-const INITIAL: usize = 4;
 
 /// Limits the concurrent requests, and holds them during a pause.
 pub(crate) struct Gate {
@@ -23,7 +21,6 @@ struct State {
     allowed: usize,
     /// Answers since the limit grew.
     answers: usize,
-    was_limited: bool,
     under_way: usize,
     pause: Option<Pause>,
     /// Rate limits so far, and since the last answer.
@@ -47,15 +44,7 @@ pub(super) struct Slot {
 impl Gate {
     /// A gate with this limit.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        let state = State {
-            allowed: INITIAL.max(limit / 4).min(limit),
-            answers: 0,
-            was_limited: false,
-            under_way: 0,
-            pause: None,
-            pauses: 0,
-            consecutive: 0,
-        };
+        let state = State { allowed: limit, answers: 0, under_way: 0, pause: None, pauses: 0, consecutive: 0 };
         Arc::new(Self { limit, state: Mutex::new(state), waiting: Condvar::new() })
     }
 
@@ -104,8 +93,7 @@ impl Slot {
         let mut state = self.gate.lock();
         state.consecutive = 0;
         state.answers += 1;
-        let enough = if state.was_limited { state.allowed } else { 1 };
-        if state.answers >= enough && state.allowed < self.gate.limit {
+        if state.answers >= state.allowed && state.allowed < self.gate.limit {
             state.allowed += 1;
             state.answers = 0;
         }
@@ -122,7 +110,6 @@ impl Slot {
         let was_alone = state.allowed == 1;
         state.pauses += 1;
         state.consecutive = state.consecutive.saturating_add(1);
-        state.was_limited = true;
         state.allowed = (state.allowed / 2).max(1);
         state.answers = 0;
         if let Some(length) = length(state.consecutive) {
@@ -153,14 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn concurrency_doubles_until_rate_limit_halves_it() {
+    fn rate_limit_halves_concurrency() {
         let gate = Gate::new(32);
-        assert_eq!(allowed(&gate), 8);
-        for wanted in [16, 32, 32] {
-            let round: Vec<Slot> = (0..allowed(&gate)).map(|_| enter(&gate)).collect();
-            round.iter().for_each(Slot::answered);
-            assert_eq!(allowed(&gate), wanted);
-        }
         let round: Vec<Slot> = (0..32).map(|_| enter(&gate)).collect();
         assert!(!round.iter().any(|slot| slot.rate_limited("", |_| None)));
         assert_eq!(allowed(&gate), 16, "one burst is one rate limit");
