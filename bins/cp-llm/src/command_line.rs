@@ -1,13 +1,9 @@
-//! The command line as text: for the audit, and to continue after a budget was used up.
+//! The command line in the audit.
 //!
 //! The audit has only hashes of prompts, because their text is content.
 
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
-use std::sync::OnceLock;
-
 use cp_common::program::Finished;
-use cp_common::{Context, Result, keys, wire};
+use cp_common::{Context, Result, keys};
 
 /// Records a command line with the texts hashed.
 pub(crate) fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
@@ -49,35 +45,6 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
         if value.is_empty() || is_plain(name) { word.clone() } else { format!("{name}{}", hashed(value)) }
     });
     argv.iter().take(1).cloned().chain(kept).collect()
-}
-
-/// The command line with other limits, and with the file of standard input as a redirection. Other standard input, such
-/// as a pipe, must be provided again.
-pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
-    let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word)).collect();
-    let limits =
-        [usd.map(|usd| format!("--budget-usd={usd}")), tokens.map(|tokens| format!("--budget-tokens={tokens}"))];
-    // The last of several limits counts.
-    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
-    words.splice(end..end, limits.into_iter().flatten());
-    words.extend(input_file().map(|file| format!("<{}", quoted(file))));
-    words.join(" ")
-}
-
-/// The file of standard input, if it was a file at the first call. A table replaces standard input by its rows.
-pub(super) fn input_file() -> Option<&'static OsStr> {
-    static INPUT: OnceLock<Option<OsString>> = OnceLock::new();
-    let find = || {
-        let file = Path::new("/proc/self/fd/0").read_link().ok()?;
-        let is_there = file.is_absolute() && file.metadata().is_ok_and(|found| found.is_file());
-        is_there.then(|| file.into_os_string())
-    };
-    INPUT.get_or_init(find).as_deref()
-}
-
-/// Quotes a word for a shell.
-fn quoted(word: &OsStr) -> String {
-    wire::quoted(&word.to_string_lossy())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! - [`backend`]: servers, programs and the stub, which answer requests
 //! - [`wire_api`]: requests and answers as each provider writes them
 //! - [`code_block`]: fenced code in an answer
-//! - [`command_line`]: this command line as text, for the audit and for hints
+//! - [`command_line`]: this command line in the audit
 
 mod backend;
 mod code_block;

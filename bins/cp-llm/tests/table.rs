@@ -82,15 +82,3 @@ fn answered_records_are_skipped() {
     let closing = llm.feed(&words, "a\nx\nbad\ny\n").closing();
     assert_eq!((&closing["data"]["skipped"], &closing["data"]["failed"]), (&2.into(), &1.into()), "{closing}");
 }
-
-#[test]
-fn line_that_resumes_table_has_its_file() {
-    let (llm, _server) = echoing();
-    let file = llm.work.write("in.csv", "a\nx\ny\nz\n");
-    let words = ["-m", "m", "--csv", "--budget-tokens", "5", "{{a}}"];
-    let ran = llm.command(&words).stdin_from(std::fs::File::open(&file).unwrap()).run();
-    let error = &ran.closing()["error"];
-    assert_eq!(error["code"], "E_BUDGET_EXHAUSTED", "{ran:?}");
-    let line = error["details"]["hint"].to_string() + &error["details"]["resume"].to_string();
-    assert!(line.contains(&format!("<{}", file.display())), "{line}");
-}

@@ -1,7 +1,6 @@
 //! The default verb: texts and prompts in, messages out.
 
 mod options;
-mod reasoning;
 mod request;
 mod resume;
 
@@ -24,12 +23,12 @@ use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
 pub(crate) use self::options::{Args, Direct, RequestArgs};
-use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
 use crate::code_block;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Listener, Work};
+use crate::wire_api::thoughts;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -56,7 +55,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { request, direct } = args;
     let (source, engine, requests) = request.prepared(direct, context)?;
     let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
-    if let Some(recording) = &direct.store.replay {
+    if let Some(recording) = &direct.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
         context.out.notice("replayed", Severity::Info, message);
     }
@@ -76,7 +75,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         requests,
         earlier: direct.resume.as_deref().map(|out| EarlierRun::read(out, direct.dry_run)).transpose()?,
         jobs,
-        display: ReasoningDisplay::new(request.reasoning),
         writer,
     };
     // No other process may resume this output while it is written.
@@ -131,7 +129,6 @@ struct Send<'a> {
     /// The run that this one resumes.
     earlier: Option<EarlierRun>,
     jobs: Option<Jobs>,
-    display: ReasoningDisplay,
     /// The writer of the answers, if they become a table.
     writer: Option<Writer>,
 }
@@ -191,7 +188,6 @@ impl Send<'_> {
 
     /// Prints the end of an answer: the message, unless its text was printed as it arrived.
     fn finish_answer(&mut self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
-        self.display.end(context);
         let is_printed = shown && context.out.format() != Format::Json;
         if is_printed {
             context.out.raw(b"\n")?;
@@ -214,7 +210,12 @@ impl Send<'_> {
             }
         }
         if !is_printed {
-            self.display.whole(&message, context);
+            if self.request.reasoning && context.out.format() != Format::Json {
+                for thought in thoughts(&message.blocks).filter(|thought| !thought.is_empty()) {
+                    context.out.aside(thought.trim_end_matches('\n'));
+                    context.out.aside("\n");
+                }
+            }
             self.print(&message, context)?;
         }
         Ok(())
@@ -247,7 +248,7 @@ impl Send<'_> {
 
     /// Sends a prompt and prints its answer.
     fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
-        let mut shown = false;
+        let (mut shown, shows_thoughts) = (false, self.request.reasoning);
         let id = self.request.request_id.as_ref().map(|id| match work.request.position {
             0 => id.clone(),
             position => format!("{id}#{position}"),
@@ -256,8 +257,9 @@ impl Send<'_> {
         let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&work.body()?)));
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
-            let mut listener = Printer { context, display: &mut self.display, shown: false };
+            let mut listener = Printer { context, shows_thoughts, is_inside: false, shown: false };
             let outcome = self.engine.message(&mut work, &mut listener);
+            listener.end_thought();
             shown = listener.shown;
             outcome
         });
@@ -336,30 +338,54 @@ pub(crate) fn print_cut(error: &Error, context: &mut Context) -> Result<()> {
 /// Prints the progress of an answer.
 struct Printer<'a> {
     context: &'a mut Context,
-    display: &'a mut ReasoningDisplay,
+    /// True to show the reasoning: on standard error, or in deltas.
+    shows_thoughts: bool,
+    /// True if the last line of the reasoning is not complete.
+    is_inside: bool,
     /// True if text was printed.
     shown: bool,
+}
+
+impl Printer<'_> {
+    /// Completes the line of the reasoning before other output.
+    fn end_thought(&mut self) {
+        if std::mem::take(&mut self.is_inside) {
+            self.context.out.aside("\n");
+        }
+    }
+
+    fn delta(&mut self, delta: &Delta) -> Result<()> {
+        self.context.out.streaming()?;
+        self.context.out.record(Kind::Delta, delta)?;
+        self.context.out.flush()
+    }
 }
 
 impl Listener for Printer<'_> {
     fn text(&mut self, text: &str) -> Result<()> {
         self.shown = true;
-        self.display.end(self.context);
         if self.context.out.format() == Format::Json {
-            self.context.out.streaming()?;
-            self.context.out.record(Kind::Delta, &Delta::new(text))?;
-        } else {
-            self.context.out.piece(text)?;
+            return self.delta(&Delta::new(text));
         }
+        self.end_thought();
+        self.context.out.piece(text)?;
         self.context.out.flush()
     }
 
     fn thinking(&mut self, text: &str) -> Result<()> {
-        self.display.thinking(text, self.context)
+        if !self.shows_thoughts {
+            return Ok(());
+        }
+        if self.context.out.format() == Format::Json {
+            return self.delta(&Delta::of_thinking(text));
+        }
+        self.context.out.aside(text);
+        self.is_inside = !text.ends_with('\n');
+        Ok(())
     }
 
     fn warn(&mut self, message: &str) {
-        self.display.end(self.context);
+        self.end_thought();
         self.context.warn(message);
     }
 }

@@ -20,7 +20,6 @@ use super::request::{RequestBuilder, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::BackendOptions;
-use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, Limit};
 use crate::engine::gate::Gate;
@@ -85,7 +84,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "N", overrides_with = "budget_tokens", help_heading = "Limits", hide_short_help = true)]
     budget_tokens: Option<u64>,
     /// Idempotency key: a repeated request returns the first answer
-    #[arg(long, value_name = "ID", help_heading = "Recordings and cache", hide_short_help = true)]
+    #[arg(long, value_name = "ID", help_heading = STORE, hide_short_help = true)]
     pub request_id: Option<String>,
     #[command(flatten)]
     table: TableOptions,
@@ -98,6 +97,8 @@ pub(crate) struct RequestArgs {
 
 /// The heading of options for streams.
 const MANY: &str = "Many prompts";
+/// The heading of options for recordings.
+const STORE: &str = "Recordings and cache";
 
 /// The options of requests that are answered now. The requests of a batch have none of them.
 #[derive(clap::Args, Default)]
@@ -118,8 +119,16 @@ pub(crate) struct Direct {
     /// The longest wait before a retry
     #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", hide_short_help = true)]
     retry_max_wait: f64,
-    #[command(flatten)]
-    pub store: Store,
+    /// Add each answer to a recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = STORE, hide_short_help = true)]
+    record: Option<PathBuf>,
+    /// Answer from a recording, and send nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "cache", help_heading = STORE, hide_short_help = true)]
+    pub replay: Option<PathBuf>,
+    /// Reuse the answers to equal requests, and store new ones
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = STORE, hide_short_help = true)]
+    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
+    cache: Option<Option<PathBuf>>,
     /// File of a budget shared between processes
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     budget_file: Option<PathBuf>,
@@ -132,22 +141,6 @@ pub(crate) struct Direct {
     /// Print the request instead of sending it
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
-}
-
-/// The options of recordings.
-#[derive(clap::Args, Default)]
-#[command(next_help_heading = "Recordings and cache")]
-pub(crate) struct Store {
-    /// Add each answer to a recording
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], hide_short_help = true)]
-    record: Option<PathBuf>,
-    /// Answer from a recording, and send nothing
-    #[arg(long, value_name = "FILE", conflicts_with = "cache", hide_short_help = true)]
-    pub replay: Option<PathBuf>,
-    /// Reuse the answers to equal requests, and store new ones
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, hide_short_help = true)]
-    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
-    cache: Option<Option<PathBuf>>,
 }
 
 impl RequestArgs {
@@ -214,7 +207,6 @@ impl RequestArgs {
             ..Engine::new(context, policy.log_content)?
         };
         let template = self.table.template(self.text.first())?;
-        command_line::input_file();
         requests.table = self.table.open()?.zip(template);
         Ok((source, engine, requests))
     }
@@ -222,7 +214,7 @@ impl RequestArgs {
     /// The source of the input. Fails if two options read standard input.
     fn source(&self, direct: &Direct) -> Result<Source> {
         let source = self.table.source(&self.text)?;
-        let files = [&self.tools, &self.schema, &self.stub_script, &direct.store.replay, &direct.resume].into_iter();
+        let files = [&self.tools, &self.schema, &self.stub_script, &direct.replay, &direct.resume].into_iter();
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
         let named = files.flatten().map(|file| file.as_os_str()).chain(system);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
@@ -254,7 +246,7 @@ impl Direct {
         if self.dry_run {
             return Ok(None);
         }
-        let Store { record, replay, cache } = &self.store;
+        let Self { record, replay, cache, .. } = self;
         // These files are written to.
         for file in [record, &self.resume, &self.budget_file, cache.as_ref().unwrap_or(&None)].into_iter().flatten() {
             cp_policy::check_writable(&context.home, file)?;

@@ -16,7 +16,6 @@ use cp_common::{Code, Error, Result, signals};
 pub(super) use self::file::Amount;
 pub(crate) use self::file::Limit;
 use self::file::{BudgetFile, Owner, Reservation};
-use crate::command_line::command_with_limits;
 
 /// The interval for checking whether other processes released their reservations.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -185,12 +184,8 @@ impl Budget {
     }
 
     fn exhausted(&self, spent: Amount) -> Error {
-        // The amount spent can be more than twice the limit, because of other processes or one large answer.
-        let usd = self.limit.usd.map(|limit| limit.max(spent.usd) * 2.0);
-        let tokens = self.limit.tokens.map(|limit| limit.max(spent.tokens).saturating_mul(2));
         let mut error = Error::new(Code::BudgetExhausted, "the budget is used up")
             .with("action", "raise_budget")
-            .with("resume", command_with_limits(usd, tokens))
             .with("spent_tokens", spent.tokens)
             .hint("raise --budget-usd or --budget-tokens; --skip-done OUT skips finished prompts")
             .fatal();
