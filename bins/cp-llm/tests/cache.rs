@@ -1,18 +1,16 @@
-//! The cache shared by processes: each request is sent once, even after damage to the file and killed processes.
+//! The cache shared by processes: a stored answer is found, even after damage to the file and killed processes.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use cp_testkit::server::{Step, json as json_answer};
-use cp_testkit::{Background, Outcome, Server, until};
+use cp_testkit::{Background, Outcome};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::{asked, echo, row, whole};
+use crate::messages::{echo, row};
 
 const CACHED: [&str; 4] = ["-m", "m", "--rows", "--cache=c"];
 
@@ -49,58 +47,15 @@ fn cache_is_the_file_that_is_named_and_no_other_file_of_the_home() {
 }
 
 #[test]
-fn concurrent_equal_prompts_send_one_request() {
-    let server = echo(300);
+fn sent_and_cached_requests_have_one_hash_on_the_ledger() {
+    let server = echo(0);
     let llm = Llm::asking("openai", &server);
-    let ran = llm.feed(&[&CACHED[..], &["--jobs", "8"]].concat(), &row("same").repeat(8)).success();
+    let ran = llm.feed(&CACHED, &row("same").repeat(8)).success();
     assert_eq!((server.requests().len(), said(&ran).len(), cached(&ran)), (1, 8, 7), "{}", ran.stdout);
-    // Entries of sent and of cached requests have the same hash.
     let ledger = llm.ledger();
     let hashes: Vec<&str> = ledger.iter().filter_map(|entry| entry["data"]["request_hash"].as_str()).collect();
     assert!(hashes.len() == 9 && hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
-    let children: Vec<_> = (0..8).map(|_| start(&llm, &row("again"))).collect();
-    let sum: usize = children.into_iter().map(|child| cached(&child.wait().success())).sum();
-    assert_eq!((server.requests().len(), sum), (2, 7));
     assert_eq!(llm.work.names(), ["c"]);
-}
-
-#[test]
-fn waiting_for_cached_answer_blocks_no_other_request() {
-    // The answer to `slow` arrives after `fast` was sent. At most four requests start together.
-    let fast = Arc::new((Mutex::new(false), Condvar::new()));
-    let server = Server::replying(move |request| {
-        let (was_asked, told) = &*fast;
-        let mut was_asked = was_asked.lock().unwrap();
-        if asked(request) == "fast" {
-            *was_asked = true;
-            told.notify_all();
-        } else {
-            let waited = told.wait_timeout_while(was_asked, Duration::from_secs(20), |was_asked| !*was_asked).unwrap();
-            assert!(!waited.1.timed_out(), "the other was not asked");
-        }
-        whole("openai", "fine")
-    });
-    let llm = Llm::asking("openai", &server);
-    let arguments = ["--jobs", "8", "--budget-tokens", "1000", "--max-tokens", "400"];
-    let ran = llm.feed(&[&CACHED[..], &arguments].concat(), &(row("slow").repeat(7) + &row("fast"))).success();
-    assert_eq!((server.requests().len(), cached(&ran)), (2, 6), "{}", ran.stdout);
-}
-
-#[test]
-fn failed_or_killed_claim_passes_to_next() {
-    let refused = [vec![Step::Wait(200)], json_answer(400, &json!({"error":{"message":"no"}}))].concat();
-    let (llm, server) =
-        Llm::playing("openai", vec![refused, whole("openai", "fine"), vec![Step::Stall], whole("openai", "fine")]);
-    let ran = llm.feed(&[&CACHED[..], &["--jobs", "4"]].concat(), &row("same").repeat(4));
-    assert_eq!((ran.of("message").len(), cached(&ran), server.requests().len()), (3, 2, 2), "{}", ran.stdout);
-    let killed = start(&llm, &row("other"));
-    until("it asks", || server.requests().len() == 3);
-    let mut waits = start(&llm, &row("other"));
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(!waits.has_ended() && server.requests().len() == 3);
-    killed.kill();
-    assert_eq!(waits.wait().success().of("message").len(), 1);
-    assert_eq!((server.requests().len(), llm.work.names()), (4, vec!["c".to_owned()]));
 }
 
 #[test]

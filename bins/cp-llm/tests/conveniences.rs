@@ -49,7 +49,7 @@ fn schema_is_file_json_or_notation() {
     }
     let request = |option, schema| llm.run(&["--dry-run", option, schema, "--", "who?"]);
     let error = request("--schema", "name, age nit").failed(2, "E_VALIDATION");
-    assert_eq!((&error["details"]["field"], &error["details"]["hint"]), (&json!(2), &json!("did you mean `int`?")));
+    assert_eq!(error["details"]["field"], 2);
     request("--schema", "nothing.json").failed(3, "E_NOT_FOUND");
     request("--schema", "{").failed(2, "E_VALIDATION");
 }

@@ -16,6 +16,7 @@ use super::budget::Amount;
 use super::gate::Slot;
 use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
+use super::schema::correction;
 use super::{Engine, Listener, Work};
 use crate::backend::price::Price;
 use crate::pause;
@@ -48,17 +49,15 @@ impl Engine {
     }
 
     fn matching(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let (first, mismatch) = match self.parse_answer(self.answer(work, listener)?) {
-            Ok(message) => return Ok(message),
-            Err(mismatch) => *mismatch,
-        };
-        listener.warn(&format!("the answer does not match the schema ({}); asking again", mismatch.reason));
+        let mut first = self.answer(work, listener)?;
+        let Err(fault) = self.parse_answer(&mut first) else { return Ok(first) };
+        listener.warn(&format!("the answer does not match the schema ({}); asking again", fault.message));
         let text = first.content.text();
-        work.add_turns([Turn::text("assistant", &text), Turn::text("user", &mismatch.correction())]);
+        work.add_turns([Turn::text("assistant", &text), Turn::text("user", &correction(&fault))]);
         let mut message = self.answer(work, listener)?;
         message.usage += &first.usage;
         message.request_hash = first.request_hash;
-        self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0))
+        self.parsed(message)
     }
 
     /// Takes the answer from the recordings if they have it; otherwise asks.
@@ -66,11 +65,9 @@ impl Engine {
         let Some(recordings) = &self.recordings else { return self.ask(work, listener) };
         let request = work.recorded_body()?;
         let key = &recordings.key(&work.target.endpoint, &request);
-        // A second process that needs the same answer waits here, before it takes budget or a slot.
-        let _claim = match recordings.find(key)? {
-            Ok(recorded) => return self.replay(recordings, recorded, work, listener),
-            Err(claim) => claim,
-        };
+        if let Some(recorded) = recordings.find(key)? {
+            return self.replay(recordings, recorded, work, listener);
+        }
         let message = self.ask(work, listener)?;
         recordings.add(key, &message.backend, &request, &message)?;
         Ok(message)

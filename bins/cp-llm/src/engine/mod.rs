@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cp_common::output::Severity;
 use cp_common::wire::{Message, Usage, estimated_tokens};
 use cp_common::{Context, Error, Result};
+use cp_schema::Fault;
 use serde_json::{Value, json};
 
 use self::budget::{Amount, Budget};
@@ -21,7 +22,7 @@ use self::gate::Gate;
 use self::journal::Journal;
 use self::recordings::Recordings;
 use self::retry::RetryPolicy;
-use self::schema::{AnswerSchema, Mismatch};
+use self::schema::{AnswerSchema, mismatch};
 pub(crate) use self::work::Work;
 use crate::backend::Exchange;
 use crate::backend::endpoint::Target;
@@ -110,15 +111,18 @@ impl Engine {
     }
 
     /// Parses the text of a message as JSON that matches the schema. A message with tool calls has no answer yet.
-    fn parse_answer(&self, mut message: Message) -> Result<Message, Box<(Message, Mismatch)>> {
-        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
-        match schema.parsed(&message.content.text()) {
-            Ok(parsed) => {
-                message.parsed = Some(parsed);
-                message.mark();
-                Ok(message)
-            }
-            Err(mismatch) => Err(Box::new((message, mismatch))),
+    fn parse_answer(&self, message: &mut Message) -> Result<(), Fault> {
+        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(()) };
+        message.parsed = Some(schema.parsed(&message.content.text())?);
+        message.mark();
+        Ok(())
+    }
+
+    /// The message with its parsed answer. Fails if the answer does not match the schema.
+    fn parsed(&self, mut message: Message) -> Result<Message> {
+        match self.parse_answer(&mut message) {
+            Ok(()) => Ok(message),
+            Err(fault) => Err(mismatch(&fault, &message)),
         }
     }
 
@@ -194,8 +198,7 @@ impl Engine {
     /// could not be recorded.
     pub(crate) fn message_of_row(&self, work: &mut Work, mut exchange: Exchange) -> Result<Result<Message>> {
         exchange.usage = self.usage(&exchange, &work.target, Price::of_batch);
-        let parse = |message| self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0));
-        let message = self.concluded(work, exchange)?.and_then(parse);
+        let message = self.concluded(work, exchange)?.and_then(|message| self.parsed(message));
         Ok(message.map_err(|error| work.failure(error)))
     }
 }

@@ -36,13 +36,6 @@ pub(crate) enum Use {
     Cache,
 }
 
-/// The exclusive right to ask for an answer. Other threads and processes that need the same answer wait. The lock file
-/// is removed with the claim; the lock of a killed process is released by the kernel.
-pub(super) struct Claim {
-    path: PathBuf,
-    _file: File,
-}
-
 /// The part of a file that was read.
 #[derive(Default)]
 struct Index {
@@ -50,8 +43,7 @@ struct Index {
     offsets: HashMap<String, VecDeque<u64>>,
     /// The backend of the first recording.
     backend: Option<String>,
-    lines: u64,
-    /// The number of lines that are not recordings.
+    /// The number of complete lines that are not recordings.
     skipped: u64,
     /// The number of bytes that were read.
     covered: u64,
@@ -69,19 +61,16 @@ struct Recording<'a> {
 }
 
 impl Recordings {
-    /// Opens a file, and creates one that answers are added to. Each line of a replay must be a recording.
+    /// Opens a file, and creates one that answers are added to. Lines that are not recordings are skipped with a warning.
     pub(crate) fn open(path: &Path, purpose: Use, warn: &dyn Fn(&str)) -> Result<Self> {
         let is_replay = purpose == Use::Replay;
         let file = if is_replay { given::seekable(path).map_err(Error::fatal)? } else { open_for_append(path)? };
         let mut index = Index::default();
         if purpose != Use::Record {
-            index.update(&file, |number, e| {
-                let error = || Error::config(format!("not a recording: {e}")).at_line(number).in_file(path).fatal();
-                if is_replay { Err(error()) } else { Ok(()) }
-            })?;
+            index.update(&file)?;
         }
         if index.skipped > 0 && index.offsets.is_empty() {
-            return Err(Error::config("not a cache: no line of it is a recording").in_file(path).fatal());
+            return Err(Error::config("no line of the file is a recording").in_file(path).fatal());
         }
         if index.skipped > 0 {
             warn(&format!("{}: skipped lines that are not complete recordings: {}", path.display(), index.skipped));
@@ -112,29 +101,22 @@ impl Recordings {
         keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
     }
 
-    /// Finds the answer to a request, or a claim to ask for it. Fails if a replay has none.
-    pub(super) fn find(&self, key: &str) -> Result<Result<Message, Option<Claim>>> {
-        let claim = match (self.purpose, self.recorded(key)?) {
-            (_, Some(answer)) => return Ok(Ok(answer)),
-            (Use::Record, None) => None,
-            (Use::Replay, None) => return Err(self.miss(key)),
-            (Use::Cache, None) => Some(Claim::of(&self.path, key)?),
-        };
-        // Another process may have got the answer during the wait for the claim.
-        Ok(self.recorded(key)?.ok_or(claim))
-    }
-
-    /// The recorded answer. A line that is no longer at its offset is a miss.
-    fn recorded(&self, key: &str) -> Result<Option<Message>> {
+    /// Finds the answer to a request. Fails if a replay has none.
+    pub(super) fn find(&self, key: &str) -> Result<Option<Message>> {
         let mut index = self.index();
         if self.purpose == Use::Cache {
-            index.update(&self.file, |_, _| Ok(()))?;
+            index.update(&self.file)?;
         }
         let offset = index.offsets.get_mut(key).and_then(|all| match self.purpose {
             Use::Replay if all.len() > 1 => all.pop_front(),
             _ => all.back().copied(),
         });
-        let Some(offset) = offset else { return Ok(None) };
+        let found = offset.map(|offset| self.at(offset, key)).transpose()?.flatten();
+        if found.is_none() && self.is_replayed() { Err(self.miss(key)) } else { Ok(found) }
+    }
+
+    /// The answer at an offset. A line that is no longer there is a miss.
+    fn at(&self, offset: u64, key: &str) -> Result<Option<Message>> {
         let mut line = Vec::new();
         lines_from(&self.file, offset)?.read_until(b'\n', &mut line)?;
         let recording = serde_json::from_slice::<Recording<'_>>(&line).ok().filter(|recording| recording.key == key);
@@ -169,30 +151,11 @@ impl Recordings {
     }
 }
 
-impl Claim {
-    fn of(cache: &Path, key: &str) -> Result<Self> {
-        let name: String = key.chars().skip_while(|c| *c != ':').skip(1).take(16).collect();
-        let mut path = cache.to_owned().into_os_string();
-        path.push(format!(".{name}"));
-        let path = PathBuf::from(path);
-        let file = locked(&path, || open_for_append(&path))?;
-        Ok(Self { path, _file: file })
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
 impl Index {
-    /// Reads the lines that were added to the file. A complete line that is not a recording is passed to `wrong` with
-    /// its number.
-    fn update(&mut self, file: &File, wrong: impl Fn(u64, serde_json::Error) -> Result<()>) -> Result<()> {
+    /// Reads the lines that were added to the file.
+    fn update(&mut self, file: &File) -> Result<()> {
         let (mut reader, mut line) = (lines_from(file, self.covered)?, Vec::new());
         while reader.read_until(b'\n', &mut line)? > 0 {
-            self.lines += 1;
             match serde_json::from_slice::<Recording<'_>>(&line) {
                 Ok(recording) => {
                     self.backend.get_or_insert_with(|| recording.backend.to_owned());
@@ -200,10 +163,7 @@ impl Index {
                 }
                 // The writer of an incomplete line was killed, or may still complete it.
                 Err(_) if !line.ends_with(b"\n") => return Ok(()),
-                Err(e) => {
-                    self.skipped += 1;
-                    wrong(self.lines, e)?;
-                }
+                Err(_) => self.skipped += 1,
             }
             self.covered += line.len() as u64;
             line.clear();

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use cp_common::context::given;
 use cp_common::wire::Message;
-use cp_common::wire::nearest;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
 use serde_json::value::RawValue;
@@ -24,15 +23,6 @@ pub(crate) struct AnswerSchema {
     /// The schema itself, for the request.
     pub text: Value,
     compiled: Schema,
-}
-
-/// The first mismatch between an answer and the schema.
-#[derive(Debug)]
-pub(super) struct Mismatch {
-    /// The JSON Pointer of the mismatch; empty for the whole answer.
-    pub path: String,
-    /// A description of the mismatch.
-    pub reason: String,
 }
 
 impl AnswerSchema {
@@ -58,36 +48,33 @@ impl AnswerSchema {
     }
 
     /// Returns the JSON in an answer, in its own bytes, if it matches.
-    pub(super) fn parsed(&self, answer: &str) -> Result<Box<RawValue>, Mismatch> {
+    pub(super) fn parsed(&self, answer: &str) -> Result<Box<RawValue>, Fault> {
         // Models like to put a fence around JSON.
         let block = code_block::first_block(answer);
         let text = block.as_ref().map_or(answer, |block| &block.text).trim();
-        let not_json = |e: serde_json::Error| Mismatch { path: String::new(), reason: format!("not valid JSON: {e}") };
+        let not_json = |e: serde_json::Error| Fault { pointer: String::new(), message: format!("not valid JSON: {e}") };
         let value: Value = serde_json::from_str(text).map_err(not_json)?;
         match self.compiled.faults(&value, 1).pop() {
-            Some(Fault { pointer, message }) => Err(Mismatch { path: pointer, reason: message }),
+            Some(fault) => Err(fault),
             None => serde_json::from_str(text).map_err(not_json),
         }
     }
 }
 
-impl Mismatch {
-    /// The error for a message that does not match and is not asked for again.
-    pub(super) fn failure(&self, message: &Message) -> Error {
-        let error = Error::validation(format!("the answer does not match the schema: {}", self.reason));
-        let error = error.with("origin", "upstream").with("reason", "schema").with("path", self.path.as_str());
-        let error = error.with("partial", message.content.text()).with("_untrusted", vec!["/partial"]);
-        error.with("usage", json!(message.usage))
-    }
+/// The error for a message that does not match and is not asked for again.
+pub(super) fn mismatch(fault: &Fault, message: &Message) -> Error {
+    let error = Error::validation(format!("the answer does not match the schema: {}", fault.message));
+    let error = error.with("origin", "upstream").with("reason", "schema").with("path", fault.pointer.as_str());
+    let error = error.with("partial", message.content.text()).with("_untrusted", vec!["/partial"]);
+    error.with("usage", json!(message.usage))
+}
 
-    /// The prompt that asks the model for a correction.
-    pub(super) fn correction(&self) -> String {
-        let place = if self.path.is_empty() { "the whole" } else { &self.path };
-        format!(
-            "Your answer does not fit the schema. At {place}: {}. Answer again with the corrected JSON and nothing else.",
-            self.reason
-        )
-    }
+/// The prompt that asks the model for a correction.
+pub(super) fn correction(Fault { pointer, message }: &Fault) -> String {
+    let place = if pointer.is_empty() { "the whole" } else { pointer };
+    format!(
+        "Your answer does not fit the schema. At {place}: {message}. Answer again with the corrected JSON and nothing else."
+    )
 }
 
 /// The error for text that is not valid notation. A single word that is not a valid field was probably meant as a file
@@ -138,11 +125,7 @@ fn property(field: &str) -> Result<(&str, Value)> {
             .hint("write a colon before a description"));
     }
     let Some((_, kind)) = TYPES.iter().find(|(known, _)| *known == kind) else {
-        let error = Error::validation(format!("`{kind}` in `{field}` is not a type: str, int, float or bool"));
-        return Err(match nearest(kind, TYPES.map(|(known, _)| known)) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None => error,
-        });
+        return Err(Error::validation(format!("`{kind}` in `{field}` is not a type: str, int, float or bool")));
     };
     let mut property = json!({"type": kind});
     if let Some(text) = Some(description.trim()).filter(|text| !text.is_empty()) {
@@ -202,7 +185,6 @@ mod tests {
             assert!(error.message().contains(word), "{text}: {error}");
             assert_eq!(error.details()["field"], field, "{text}");
         }
-        assert_eq!(from_notation("age itn").unwrap_err().hint_text(), Some("did you mean `int`?"));
         assert!(from_notation(" , ").is_err());
     }
 }
