@@ -47,10 +47,10 @@ fn cache_is_the_file_that_is_named_and_no_other_file_of_the_home() {
 }
 
 #[test]
-fn sent_and_cached_requests_have_one_hash_on_the_ledger() {
-    let server = echo(0);
+fn equal_requests_at_the_same_time_are_sent_once_and_have_one_hash_on_the_ledger() {
+    let server = echo(300);
     let llm = Llm::asking("openai", &server);
-    let ran = llm.feed(&CACHED, &row("same").repeat(8)).success();
+    let ran = llm.feed(&[&CACHED[..], &["--jobs", "8"]].concat(), &row("same").repeat(8)).success();
     assert_eq!((server.requests().len(), said(&ran).len(), cached(&ran)), (1, 8, 7), "{}", ran.stdout);
     let ledger = llm.ledger();
     let hashes: Vec<&str> = ledger.iter().filter_map(|entry| entry["data"]["request_hash"].as_str()).collect();

@@ -65,6 +65,7 @@ impl Engine {
         let Some(recordings) = &self.recordings else { return self.ask(work, listener) };
         let request = work.recorded_body()?;
         let key = &recordings.key(&work.target.endpoint, &request);
+        let _claim = recordings.claim(key);
         if let Some(recorded) = recordings.find(key)? {
             return self.replay(recordings, recorded, work, listener);
         }

@@ -1,12 +1,12 @@
 //! Recordings of answers, found by the hash of the request: one file of lines, read as far as it has grown at each
 //! lookup, so that processes share it. What happens to a request without a recording is the [`Use`] of the file.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use cp_common::context::given;
 use cp_common::home::locked;
@@ -23,6 +23,9 @@ pub(crate) struct Recordings {
     file: File,
     purpose: Use,
     index: Mutex<Index>,
+    /// The keys of the answers that threads ask for.
+    asked: Mutex<HashSet<String>>,
+    answered: Condvar,
 }
 
 /// The use of a file of recordings.
@@ -34,6 +37,20 @@ pub(crate) enum Use {
     Replay,
     /// A request without a recording is sent, and its answer added. The last of several answers counts.
     Cache,
+}
+
+/// The right of a thread to ask for an answer. Other threads of this process that need the same one wait until it is
+/// dropped.
+pub(super) struct Claim<'a> {
+    recordings: &'a Recordings,
+    key: &'a str,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.recordings.asked().remove(self.key);
+        self.recordings.answered.notify_all();
+    }
 }
 
 /// The part of a file that was read.
@@ -75,7 +92,8 @@ impl Recordings {
         if index.skipped > 0 {
             warn(&format!("{}: skipped lines that are not complete recordings: {}", path.display(), index.skipped));
         }
-        Ok(Self { path: path.to_owned(), file, purpose, index: Mutex::new(index) })
+        let (path, index) = (path.to_owned(), Mutex::new(index));
+        Ok(Self { path, file, purpose, index, asked: Mutex::default(), answered: Condvar::new() })
     }
 
     /// True if all answers come from the file.
@@ -99,6 +117,19 @@ impl Recordings {
             String::new()
         };
         keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
+    }
+
+    /// Waits until no other thread asks for this answer.
+    pub(super) fn claim<'a>(&'a self, key: &'a str) -> Claim<'a> {
+        let mut asked = self.asked();
+        while self.purpose == Use::Cache && !asked.insert(key.to_owned()) {
+            asked = self.answered.wait(asked).unwrap_or_else(PoisonError::into_inner);
+        }
+        Claim { recordings: self, key }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds the answer to a request. Fails if a replay has none.
