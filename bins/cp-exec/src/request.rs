@@ -381,29 +381,11 @@ pub(crate) struct EditFile {
     /// True if every occurrence is replaced. Otherwise there must be exactly one.
     #[serde(default, alias = "replace_all")]
     pub all: bool,
-    /// Several replacements, one after the other.
-    #[serde(default)]
-    pub edits: Vec<Replacement>,
     /// A patch (`*** Begin Patch`), instead of `old` and `new`.
     #[serde(alias = "input")]
     pub patch: Option<String>,
     /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,
-}
-
-/// One of several replacements.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Replacement {
-    /// The file, if it is not that of the request.
-    #[serde(alias = "file_path")]
-    pub path: Option<String>,
-    #[serde(alias = "old_string", alias = "old_str", alias = "oldText")]
-    pub old: String,
-    #[serde(alias = "new_string", alias = "new_str", alias = "newText")]
-    pub new: String,
-    #[serde(default, alias = "replace_all")]
-    pub all: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

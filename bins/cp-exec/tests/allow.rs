@@ -16,7 +16,7 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
         exec.executable("tool/run.sh", "#!/bin/sh\necho ran\n");
         let file = exec.root.join("data/file").display().to_string();
         let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": file}}).to_string();
-        let write = json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": file, "edits": [{"old": "x", "new": "y"}]}});
+        let write = json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": file, "old": "x", "new": "y"}});
         let write = write.to_string();
         let requests: [(&[&str], &str); 7] = [
             (&["--", "seq", "1"], ""),

@@ -24,7 +24,6 @@ fn call_by_name_of_other_program_is_made_by_builtin_tool() {
     for (name, input, written) in [
         ("apply_patch", json!({"input": patch}), "2\n"),
         ("shell", json!({"command": ["apply_patch", patch]}), "2\n"),
-        ("MultiEdit", json!({"file_path": "a", "edits": [{"old_string": "1", "new_string": "2"}]}), "2\n"),
         (editor, json!({"command": "str_replace", "path": "a", "old_str": "1", "new_str": "2"}), "2\n"),
         ("Write", json!({"file_path": "a", "content": "2\n"}), "2\n"),
         (
@@ -33,11 +32,6 @@ fn call_by_name_of_other_program_is_made_by_builtin_tool() {
             "2\n",
         ),
         ("Edit", json!({"file_path": "a", "old_string": "1", "new_string": "true", "replace_all": "true"}), "true\n"),
-        (
-            "edit_file",
-            json!({"path": "a", "edits": "[{\"old_string\": \"1\", \"new\": \"2\", \"all\": \"false\"}]"}),
-            "2\n",
-        ),
         ("edit_file", json!("{\"path\": \"a\", \"old\": \"1\", \"new\": \"2\"}"), "2\n"),
         (
             "Edit",

@@ -78,7 +78,7 @@ fn call() -> impl Strategy<Value = Value> {
     (path, word.clone(), word, 0..10_u8).prop_map(|(path, old, new, kind)| match kind {
         0..=2 => json!({"operation": "edit_file", "path": path, "old": old, "new": new, "all": kind > 0}),
         3 => create(path, new),
-        4 => json!({"operation": "edit_file", "path": path, "edits": [{"old": old, "new": new, "all": true}]}),
+        4 => json!({"operation": "edit_file", "path": path, "old": old, "new": new, "all": true}),
         5 => json!({"operation": "read_file", "path": path}),
         6 => json!({"operation": "remove_file", "path": path}),
         7 => json!({"command": format!("echo more >> {path}")}),

@@ -112,11 +112,6 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
     // Other programs count lines where this one counts bytes.
     let group = if is_foreign && known == "read_file" { "read_file of others" } else { known };
     rename(&mut members, group);
-    let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
-    for edit in edits.filter_map(Value::as_object_mut) {
-        rename(edit, "file");
-        rename(edit, "edit_file");
-    }
     if is_foreign && known == "write_file" && given.is_none() {
         members.entry("mode").or_insert("overwrite".into());
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::place::{Action, parse, patched, replaced};
 use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::policy::Policy;
-use crate::request::{EditFile, RemoveFile, Replacement, WriteFile, WriteMode};
+use crate::request::{EditFile, RemoveFile, WriteFile, WriteMode};
 use crate::run::Engine;
 use crate::tools::Item;
 
@@ -36,14 +36,10 @@ struct Drafts<'a> {
 impl Drafts<'_> {
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
         let path = edit.path.as_deref();
-        match (&edit.old, &edit.new, &edit.patch, &edit.edits[..]) {
-            (None, None, Some(text), []) if !edit.all => self.patch(text, path),
-            (Some(old), Some(new), None, []) => self.replace(path, old, new, edit.all),
-            (None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {
-                let Replacement { path: own, old, new, all } = one;
-                self.replace(own.as_deref().or(path), old, new, *all)
-            }),
-            _ => Err(Error::validation("give `old` and `new`, `edits`, or `patch`")
+        match (&edit.old, &edit.new, &edit.patch) {
+            (None, None, Some(text)) if !edit.all => self.patch(text, path),
+            (Some(old), Some(new), None) => self.replace(path, old, new, edit.all),
+            _ => Err(Error::validation("give `old` and `new`, or `patch`")
                 .with("rule", "request")
                 .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
         }
