@@ -6,7 +6,7 @@ use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::num::NonZero;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
@@ -118,9 +118,7 @@ pub(crate) fn node(file: &OwnedFd) -> io::Result<Node> {
 
 /// The first symbolic link on a path.
 pub(crate) fn first_link(path: &Path) -> Option<PathBuf> {
-    let mut way: Vec<&Path> = path.ancestors().collect();
-    way.reverse();
-    way.into_iter().find(|place| place.is_symlink()).map(Path::to_owned)
+    follow(path).1.into_iter().next().map(|link| link.at)
 }
 
 /// Resolves an absolute path as far as it exists. Returns the resolved path and the links on it.
@@ -319,15 +317,13 @@ pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, mode:
 /// Removes an entry and everything below it.
 pub(crate) fn remove(at: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
-        Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
-        Err(e) => return Err(e.into()),
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR) => {
+            let around = Path::new("/proc/self/fd").join(at.as_raw_fd().to_string());
+            fs::remove_dir_all(around.join(name))
+        }
+        Err(e) => Err(e.into()),
     }
-    let directory = open_directory(at, Path::new(name))?;
-    for below in names(&directory)? {
-        remove(directory.as_fd(), &below)?;
-    }
-    Ok(rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?)
 }
 
 #[cfg(test)]
