@@ -328,6 +328,33 @@ fn undo_reports_content_above_limit() {
 }
 
 #[test]
+fn undo_restores_file_that_run_grew_above_limit() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        project(&exec);
+        let was = contents(&exec.work.join("d"));
+        let grow = "head -c 20000000 /dev/zero > d/a";
+        run(&exec, grow);
+        undo(&exec, &["last"]);
+        assert_eq!(contents(&exec.work.join("d")), was, "{who:?}");
+        // The large content is kept, so that the undo can be undone.
+        undo(&exec, &[&newest(&exec)["seq"].to_string()]);
+        assert!(exec.work.bytes("d/a") == vec![0; 20_000_000], "{who:?}");
+
+        exec.write("d/a", "small\n");
+        run(&exec, grow);
+        fs::write(exec.work.join("d/a"), vec![1; 20_000_000]).unwrap();
+        let entries = exec.entries("exec.changes").len();
+        let (refused, status) = exec.ask(&["undo", "last"]);
+        assert_eq!((status, refused["error"]["code"].as_str()), (6, Some("E_CONFLICT")), "{who:?}: {refused}");
+        let undone = undo(&exec, &["last", "--except-changed"]);
+        assert_eq!(undone["left_out"][0]["reason"], "changed since", "{who:?}: {undone}");
+        assert_eq!(exec.entries("exec.changes").len(), entries, "{who:?}");
+        assert!(exec.work.bytes("d/a") == vec![1; 20_000_000], "{who:?}");
+    }
+}
+
+#[test]
 fn read_only_run_keeps_no_contents() {
     let exec = Exec::new(Who::Me);
     project(&exec);

@@ -19,7 +19,7 @@ use crate::changes::Store;
 use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
 use crate::run::{Engine, newest, quoted};
-use crate::tools::filesystem::{CHANGED, LeftOut, Undo};
+use crate::tools::filesystem::{CHANGED, LeftOut, Recorded, Undo, locked};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "undo",
@@ -95,14 +95,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let mut engine = Engine::new(context, &[])?;
     let policy = &engine.policy;
-    let Recorded { undoes, files, truncated, snapshots, directory } =
-        recorded(&policy.ledger, &args.named, &policy.actor, args.git)?;
-    let find = |snapshot| Recovery::find(Store::of_home(&policy.cp_home), snapshot);
-    let recoveries = snapshots.into_values().map(find).collect::<Result<Vec<_>>>()?;
+    let Found { undoes, changes, truncated, snapshots, directory } =
+        find(&policy.ledger, &args.named, &policy.actor, args.git)?;
+    let recovery = |snapshot| Recovery::find(Store::of_home(&policy.cp_home), snapshot);
+    let recoveries = snapshots.into_values().map(recovery).collect::<Result<Vec<_>>>()?;
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
     let elsewhere = directory.filter(|directory| Path::new(directory) != policy.base && Path::new(directory).is_dir());
-    let mut undo = Undo::of(policy, files, args.write.dry_run).map_err(|error| match elsewhere {
+    // A preview takes no lock, because that would create a file.
+    let lock = (!args.write.dry_run).then(|| locked(policy)).transpose()?;
+    let mut undo = Undo::of(policy, changes).map_err(|error| match elsewhere {
         Some(directory) if error.code() == Code::Forbidden => error.hint(format!(
             "it ran in another directory: cd {} && cp-exec undo {}",
             cp_common::wire::quoted(&directory),
@@ -145,6 +147,7 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     }
     let failed = undone.left_out.iter().map(failed).collect();
     Plan::changes(Changes { changes, failed }, move |_| {
+        let _lock = lock;
         let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undone.undoes, "history": history }))?;
         recoveries.iter().try_for_each(Recovery::apply)?;
         Ok(Undone { receipt: Some(receipt), ..undone })
@@ -153,10 +156,10 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
 
 /// What the ledger has of the runs and edits.
 #[derive(Default)]
-struct Recorded {
+struct Found {
     undoes: Vec<u64>,
     /// The changes, the oldest first.
-    files: Vec<FileChange>,
+    changes: Vec<Recorded>,
     truncated: bool,
     /// The working directory of the run.
     directory: Option<String>,
@@ -180,14 +183,14 @@ struct Data<'a> {
 }
 
 /// What the ledger has of what is named. `with_git`: runs that changed only repositories count too.
-fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Recorded> {
+fn find(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Found> {
     let is_all = named == "all";
     let [run, session] = [&actor.run, &actor.session].map(|name| name.as_deref().map(quoted));
     if is_all && run.is_none() && session.is_none() {
         return Err(Error::usage("`all` undoes a run or a session").hint("name it with --run or --session"));
     }
     let entry = if is_all { None } else { entry(ledger, named, with_git)? };
-    let (mut found, mut lists) = (Recorded::default(), Vec::new());
+    let mut found = Found::default();
     newest(ledger, usize::MAX, |_, line| {
         let Some(data) = data_of(line, &["exec.intent", "exec.changes", "exec.result"]) else { return Ok(None) };
         if line.is_event("exec.intent") {
@@ -202,7 +205,7 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
             None => !is_undo && data.call.as_deref() == Some(named),
         };
         if is_meant && line.is_event("exec.changes") {
-            lists.push(files(ledger, line, &data)?);
+            found.changes.push(Recorded { time: line.ts().to_owned(), files: files(ledger, line, &data)? });
             found.truncated |= data.truncated;
         } else if is_meant && with_git {
             found.snapshots.extend(data.snapshots.iter().map(|one| (one.repository.clone(), one.clone())));
@@ -218,7 +221,7 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
     if found.undoes.is_empty() && !is_all {
         return Err(Error::not_found(format!("no file changes are recorded: {named}")).in_file(ledger));
     }
-    found.files = lists.into_iter().rev().flatten().collect();
+    found.changes.reverse();
     Ok(found)
 }
 

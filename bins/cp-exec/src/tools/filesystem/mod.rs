@@ -13,17 +13,17 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{FileChange, FileKind, FileState};
-use crate::files::{After, Pending, Present, umask};
+use crate::files::{Pending, Present, umask};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Error, Result, clock, signals};
 use cp_ledger::format::line::Line;
 use memchr::memmem;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-pub(crate) use self::undo::{CHANGED, LeftOut, Undo};
+pub(crate) use self::undo::{CHANGED, LeftOut, Recorded, Undo};
 use super::Item;
 use crate::changes::Store;
 use crate::nofollow;
@@ -86,7 +86,7 @@ pub(super) fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
 
 /// The lock that is held from the read of a file to its change, so that two changes at the same time cannot overwrite
 /// each other.
-pub(super) fn locked(policy: &Policy) -> Result<File> {
+pub(crate) fn locked(policy: &Policy) -> Result<File> {
     let state = policy.cp_home.path("state");
     make_directory(&state)?;
     let path = state.join("files.lock");
@@ -111,23 +111,25 @@ pub(super) fn change(engine: &mut Engine, operation: &str, changes: &[Pending]) 
     keep(&engine.policy, changes)?;
     let directories = missing_directories(changes);
     let directory = FileState::new(FileKind::Directory, 0o755 & !umask(), None, None);
-    let files = changes.iter().map(Pending::change);
-    let described = files.clone().map(|FileChange { path, change, after, .. }| {
-        json!({ "path": path, "change": change, "sha256": after.and_then(|after| after.sha256) })
+    let files: Vec<FileChange> = changes.iter().map(Pending::change).collect();
+    let described = files.iter().map(|FileChange { path, change, after, .. }| {
+        json!({ "path": path, "change": change, "sha256": after.as_ref().and_then(|after| after.sha256.as_ref()) })
     });
     let described = described.collect();
-    let files =
-        directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone()))).chain(files).collect();
+    let made = directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone())));
+    let recorded = made.chain(files.iter().cloned()).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
     let more = json!({ "call": engine.policy.actor.call, "difference": difference });
-    let receipt = engine.journal.changes(operation, files, &more)?;
+    let receipt = engine.journal.changes(operation, recorded, &more)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
     let make =
         |path: &PathBuf| nofollow::make_directory(path).map_err(|e| Error::io("cannot be created", e).in_file(path));
     let outcome = directories.iter().try_for_each(make).and_then(|()| changes.iter().try_for_each(Pending::carry_out));
     if outcome.is_err() {
-        changes.iter().rev().for_each(take_back);
+        // The failure of the request is reported; the contents are kept in any case.
+        let made = vec![Recorded { time: clock::now(), files }];
+        let _ = Undo::of(&engine.policy, made).and_then(|undo| undo.restore_all());
         // A directory that is not empty stays.
         directories.iter().rev().for_each(|path| _ = std::fs::remove_dir(path));
         // The entry above is not the last state of these files.
@@ -161,19 +163,6 @@ fn missing_directories(changes: &[Pending]) -> Vec<PathBuf> {
     missing.sort();
     missing.dedup();
     missing
-}
-
-/// Takes a change back if it was made, because another change of the same request failed. A file that was changed by
-/// others since stays.
-fn take_back(pending: &Pending) {
-    let before = pending.before.as_ref();
-    let after = before.map(|before| After::new(before.bytes.clone(), Some(before.permissions)));
-    if let Ok(now) = present(&pending.path)
-        && now.as_ref().map(|now| now.hash) == pending.hashes()[1]
-    {
-        // The failure of the request is reported; the content is kept in any case.
-        let _ = Pending { path: pending.path.clone(), before: now, after }.carry_out();
-    }
 }
 
 /// Records an operation with the tool call that requested it.

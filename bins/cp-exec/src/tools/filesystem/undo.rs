@@ -3,21 +3,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState};
-use crate::files::{After, Pending};
 use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Error, Result, clock, signals};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{locked, present};
 use crate::changes::{Store, state_of};
-use crate::nofollow;
+use crate::nofollow::{self, NewFile};
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
@@ -30,8 +28,13 @@ pub(crate) struct Undo {
     /// From the current state of each path to the restored one, in path order.
     pub steps: Vec<FileChange>,
     pub left_out: Vec<LeftOut>,
-    /// Held until the end; a preview has none.
-    _lock: Option<fs::File>,
+}
+
+/// The changes that an entry of the ledger lists.
+pub(crate) struct Recorded {
+    /// The time of the entry. The changes were made before it.
+    pub time: String,
+    pub files: Vec<FileChange>,
 }
 
 /// A path that was not restored.
@@ -43,26 +46,30 @@ pub(crate) struct LeftOut {
 }
 
 impl Undo {
-    /// Compares each path with the states that the changes, the oldest first, gave it. Changes nothing yet. A preview
-    /// takes no lock, because that would create a file.
-    pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>, is_preview: bool) -> Result<Self> {
+    /// Compares each path with the states that the changes, the oldest first, gave it. Changes nothing yet. The caller
+    /// holds the lock of file changes, unless this is a preview.
+    pub(crate) fn of(policy: &Policy, mut recorded: Vec<Recorded>) -> Result<Self> {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
-        let lock = if is_preview { None } else { Some(locked(policy)?) };
-        let mut undo = Self { store, steps: Vec::new(), left_out: Vec::new(), _lock: lock };
+        let mut undo = Self { store, steps: Vec::new(), left_out: Vec::new() };
         // In path order, so that a directory comes before its content.
-        let mut paths: BTreeMap<PathBuf, Vec<FileChange>> = BTreeMap::new();
-        for change in changes {
-            paths.entry(change.path()).or_default().push(change);
+        let mut paths: BTreeMap<PathBuf, (Vec<FileChange>, &str)> = BTreeMap::new();
+        for Recorded { time, files } in &mut recorded {
+            for change in files.drain(..) {
+                let (changes, last) = paths.entry(change.path()).or_default();
+                changes.push(change);
+                *last = time;
+            }
         }
-        for (path, changes) in paths {
-            undo.add(policy, &path, changes)?;
+        for (path, (changes, last)) in paths {
+            undo.add(policy, &path, changes, last)?;
         }
         undo.retain_possible();
         Ok(undo)
     }
 
-    fn add(&mut self, policy: &Policy, path: &Path, mut changes: Vec<FileChange>) -> Result<()> {
+    /// Adds a path, whose `last` recorded change has this time.
+    fn add(&mut self, policy: &Policy, path: &Path, mut changes: Vec<FileChange>, last: &str) -> Result<()> {
         writable(policy, path, path)?;
         let mut now = state_of(path).map_err(|e| Error::io("cannot be compared", e).in_file(path))?;
         if let Some(now) = now.as_ref().filter(|_| !changes.iter().any(is_of_permissions)) {
@@ -94,9 +101,11 @@ impl Undo {
             && before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.kind != after.kind);
         let reason = match (&before, &now) {
             _ if !is_continued || !is_known(&known, now.as_ref()) && !is_between => Some(CHANGED),
-            (Some(before), _) if !is_mode => self.reason(before),
             // Removed content must be content that the run wrote, so its hash must be known.
             (None, Some(FileState { kind: FileKind::File, sha256: None, .. })) => Some("its content was not recorded"),
+            (Some(before), now) if !is_mode => {
+                self.reason(before).or_else(|| reason_without_hash(path, now.as_ref()?, last))
+            }
             _ => None,
         };
         match reason {
@@ -156,10 +165,14 @@ impl Undo {
     }
 
     /// Keeps the current contents of the paths, records the undo with `more`, and carries it out.
-    pub(crate) fn carry_out(&self, engine: &mut Engine, more: &impl Serialize) -> Result<Receipt> {
+    pub(crate) fn carry_out(mut self, engine: &mut Engine, more: &impl Serialize) -> Result<Receipt> {
         let _effect = signals::effect();
         self.keep()?;
         let receipt = engine.journal.changes("undo", self.steps.clone(), more)?;
+        self.restore_all().map(|()| receipt)
+    }
+
+    pub(super) fn restore_all(&self) -> Result<()> {
         let directory = |state: &Option<FileState>| state.clone().filter(|state| state.kind == FileKind::Directory);
         // Directories stay accessible until everything in them is restored.
         for step in &self.steps {
@@ -179,26 +192,28 @@ impl Undo {
                 set_permissions(&step.path(), after.mode()?)?;
             }
         }
-        Ok(receipt)
+        Ok(())
     }
 
     /// Keeps the contents that this undo removes in the store.
-    fn keep(&self) -> Result<()> {
+    fn keep(&mut self) -> Result<()> {
         let failed = |e: std::io::Error| Error::io("cannot keep what the run wrote", e);
         let session = self.store.session().map_err(failed)?;
         let mut kept = Vec::new();
-        for step in &self.steps {
-            let [before, after] = step.hashes();
-            if let Some(hash) = before.filter(|_| before != after) {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
-                let file = nofollow::open_with(&step.path(), flags).map_err(|e| failed(e.into()))?;
-                if session.keep(&mut file.into()).map_err(failed)? != Some(hash) {
+        for step in &mut self.steps {
+            let path = step.path();
+            let removed = step.before.as_mut().filter(|from| from.kind == FileKind::File);
+            if let Some(from) = removed.filter(|_| step.change != ChangeKind::Mode) {
+                let mut file = nofollow::open_file(&path).map_err(|e| failed(e.into()))?;
+                let hash = session.keep(&mut file).map_err(failed)?;
+                if hash.is_none() || from.sha256.is_some() && from.hash() != hash {
                     return Err(Error::new(Code::Conflict, format!("{} cannot be kept", step.path))
                         .with("path", step.path.as_str())
                         .hint("the store is full, or the file changed meanwhile; try again"));
                 }
+                from.sha256 = hash.map(|hash| hash.to_string());
             }
-            kept.extend([before, after].into_iter().flatten());
+            kept.extend(step.hashes().into_iter().flatten());
         }
         session.finish(&kept).map_err(failed)
     }
@@ -218,9 +233,14 @@ impl Undo {
             }
             FileKind::Other => Ok(()),
             FileKind::File => {
-                let bytes = to.hash().map(|hash| self.store.load(&hash)).transpose()?;
-                let after = bytes.map(|bytes| After::new(bytes, to.mode().ok()));
-                Pending { path: path.to_owned(), before: present(path)?, after }.carry_out()
+                let Some(hash) = to.hash() else { return Ok(()) };
+                let (bytes, mode) = (self.store.load(&hash)?, to.mode()?);
+                nofollow::remove_abandoned(path.parent().unwrap_or(path));
+                let (parent, name) = nofollow::open_parent(path).map_err(|e| failed(e.into()))?;
+                let replaced = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+                let owner = replaced.map(|stat| (stat.st_uid, stat.st_gid));
+                let new = NewFile::filled(parent.as_fd(), &bytes, owner, mode).map_err(failed)?;
+                new.file.sync_all().and_then(|()| new.place(name)).map_err(failed)
             }
             FileKind::Link => {
                 let temporary = nofollow::random_name().map_err(failed)?;
@@ -254,6 +274,20 @@ fn is_known(known: &[Option<FileState>], state: Option<&FileState>) -> bool {
     known.iter().any(|known| known.as_ref() == state || is_directory(known.as_ref()) && is_directory(state))
 }
 
+/// The reason why a file without a known hash, because it is too large, cannot be replaced. A change after the entry
+/// that lists the last one of the run is one by others.
+fn reason_without_hash(path: &Path, now: &FileState, last: &str) -> Option<&'static str> {
+    if now.kind != FileKind::File || now.sha256.is_some() {
+        return None;
+    }
+    let Ok(meta) = nofollow::open_file(path).and_then(|file| rustix::fs::fstat(&file)) else {
+        return Some("it cannot be read");
+    };
+    let second = clock::from_unix_seconds(u64::try_from(meta.st_ctime).unwrap_or(0));
+    let changed = second.replace(".000000Z", &format!(".{:06}Z", meta.st_ctime_nsec / 1000));
+    (changed.as_str() > last).then_some(CHANGED)
+}
+
 /// Sets the permissions of a file or directory without following links, even if it cannot be opened for reading.
 fn set_permissions(path: &Path, mode: u32) -> Result<()> {
     let file = nofollow::open_with(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(std::io::Error::from);
@@ -266,11 +300,7 @@ fn set_permissions(path: &Path, mode: u32) -> Result<()> {
 
 /// Removes an entry that the run created.
 fn remove(path: &Path, kind: FileKind) -> Result<()> {
-    let flags = match kind {
-        FileKind::File => return Pending { path: path.to_owned(), before: present(path)?, after: None }.carry_out(),
-        FileKind::Directory => AtFlags::REMOVEDIR,
-        FileKind::Link | FileKind::Other => AtFlags::empty(),
-    };
+    let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     match nofollow::open_parent(path).and_then(|(parent, name)| rustix::fs::unlinkat(&parent, name, flags)) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(e) => Err(Error::io("cannot be removed", e).in_file(path)),
