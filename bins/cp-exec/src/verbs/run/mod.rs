@@ -1,6 +1,5 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
-mod once;
 mod requests;
 
 use std::ffi::OsString;
@@ -12,16 +11,21 @@ use cp_common::context::given::{note_unread_input, refuse_unread_file};
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
 use cp_common::program::grant::inspect;
+use cp_common::program::idempotency::{self, Begun};
 use cp_common::program::terminal;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use self::requests::Requests;
 use crate::decision;
 use crate::decision::confirm;
+use crate::digest::sha256;
+use crate::exec_result::ExecResult;
 use crate::policy::{Access, HostCall, Policy};
 use crate::request::{Command, Form, word_text};
 use crate::run::approvals::paused;
@@ -194,7 +198,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     }
     context.out.filtering();
     context.out.outlive_reader();
-    let outcome = once::run(engine, args, context);
+    let outcome = once(engine, args, context);
     if !outcome.as_ref().is_ok_and(|done| done.failure.is_none()) {
         notice_of_repository(engine, context);
     }
@@ -287,6 +291,66 @@ fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     let command = command_of(&engine.policy, args)?;
     let decision = check::preview(&engine.policy, &mut engine.hashes, &command)?;
     context.out.answer(&decision)
+}
+
+/// The stored result of a command.
+#[derive(Serialize, Deserialize)]
+struct StoredResult {
+    result: ExecResult,
+    failure: Option<Value>,
+}
+
+/// Runs the command, or returns the stored result of its request id.
+fn once(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
+    let id = args.write.request_id.as_deref();
+    let asked = id.map(|_| request_identity(args, context)).transpose()?;
+    let request = match idempotency::begin::<StoredResult>(id, &asked, context)? {
+        Begun::Again(kept) => {
+            let StoredResult { result, failure } = kept?;
+            if context.out.format() == Format::Raw {
+                context.out.raw(result.stdout.as_bytes())?;
+                std::io::stderr().write_all(result.stderr.as_bytes())?;
+            }
+            return Ok(FinishedRun { result, failure: failure.as_ref().map(Error::from_value), is_ended: false });
+        }
+        Begun::First(request) => request,
+    };
+    let prepared = match prepare(engine, args, context) {
+        Ok(prepared) => prepared,
+        // Nothing ran, so the same request may be repeated after the cause is removed.
+        Err(error) => return request.release().and(Err(error)),
+    };
+    // From here on the command may have had an effect. If no result is stored, a repeated request reports that the
+    // first one did not finish.
+    let done = supervise(prepared, engine, args, context)?;
+    if done.failure.as_ref().is_some_and(|error| error.code() == Code::Interrupted) {
+        return Ok(done);
+    }
+    let failure = done.failure.as_ref().map(Error::to_value);
+    let kept = request.keep(Ok(StoredResult { result: done.result, failure }), context)?;
+    Ok(FinishedRun { result: kept.result, ..done })
+}
+
+/// The parts of the command line that identify the command.
+fn request_identity(args: &Args, context: &Context) -> Result<Value> {
+    let input = match args.stdin.as_deref() {
+        None => None,
+        Some("-") => {
+            return Err(Error::usage("--request-id needs an input that can be compared").hint("give --stdin a file"));
+        }
+        Some(path) => {
+            let bytes = std::fs::read(path).map_err(|e| Error::io("reading the input", e).in_file(path.as_ref()))?;
+            Some((std::path::absolute(path)?, sha256(&bytes)))
+        }
+    };
+    let base = context.base()?;
+    let cwd = args.cwd.as_ref().map(|cwd| base.join(cwd));
+    let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
+    let place = (&base, cwd, &context.options.root, tools);
+    let words: Vec<String> = args.command.iter().map(word_text).collect();
+    let asked = ("run", words, &args.string, variables(&args.env)?, args.timeout, place, input);
+    serde_json::to_value(asked)
+        .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
 }
 
 /// Decides about the command of the command line, and records its intent.
