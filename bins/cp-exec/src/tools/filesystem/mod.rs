@@ -3,7 +3,6 @@
 //! Files are changed atomically, after their previous contents are kept and synced, and only if a run knows the content
 //! that it changes.
 
-mod edit;
 mod place;
 mod read;
 mod undo;
@@ -13,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{FileChange, FileKind, FileState};
-use crate::files::{Pending, Present, umask};
+use crate::files::{After, Pending, Present, umask};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock, signals};
@@ -23,6 +22,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use self::place::{Action, parse, patched, replaced};
 pub(crate) use self::undo::{CHANGED, LeftOut, Recorded, Undo};
 use super::Item;
 use crate::changes::Store;
@@ -30,7 +30,7 @@ use crate::nofollow;
 pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
 use crate::refusal::denied;
-use crate::request::FileOperation;
+use crate::request::{EditFile, FileOperation, RemoveFile, WriteFile, WriteMode};
 use crate::run::{Engine, newest, quoted};
 
 /// Carries out a file operation, and records it.
@@ -39,9 +39,13 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
     match operation {
         FileOperation::ReadFile(read) => read::read_file(engine, read),
         FileOperation::ListDirectory(list) => read::list_directory(engine, list),
-        FileOperation::WriteFile(write) => edit::write_file(engine, write),
-        FileOperation::EditFile(edit) => edit::edit_file(engine, edit),
-        FileOperation::RemoveFile(remove) => edit::remove_file(engine, remove),
+        FileOperation::WriteFile(write) => {
+            change(engine, "filesystem.write_file", |policy| Ok(vec![written(policy, write)?]))
+        }
+        FileOperation::EditFile(edit) => change(engine, "filesystem.edit_file", |policy| edited(policy, edit)),
+        FileOperation::RemoveFile(remove) => {
+            change(engine, "filesystem.remove_file", |policy| Ok(vec![removed(policy, remove)?]))
+        }
     }
 }
 
@@ -63,7 +67,7 @@ pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
 }
 
 /// Resolves a path that may be written. The policy is checked for the requested name and for the resolved path.
-pub(super) fn writable_path(policy: &Policy, asked: &str) -> Result<PathBuf> {
+fn writable_path(policy: &Policy, asked: &str) -> Result<PathBuf> {
     let path = path_of(policy, asked)?;
     writable(policy, &path, &normal(&policy.base.join(policy.expand(asked))))?;
     Ok(path)
@@ -106,16 +110,23 @@ pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
 }
 
 /// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails.
-/// Missing directories are created. Returns a description of each change for the answer.
-pub(super) fn change(engine: &mut Engine, operation: &str, changes: &[Pending]) -> Result<(Vec<Value>, Receipt)> {
-    keep(&engine.policy, changes)?;
-    let directories = missing_directories(changes);
+/// Missing directories are created.
+fn change(
+    engine: &mut Engine,
+    operation: &'static str,
+    draft: impl FnOnce(&Policy) -> Result<Vec<Pending>>,
+) -> Result<Item> {
+    let _lock = locked(&engine.policy)?;
+    let changes = draft(&engine.policy)?;
+    keep(&engine.policy, &changes)?;
+    let directories = missing_directories(&changes);
     let directory = FileState::new(FileKind::Directory, 0o755 & !umask(), None, None);
     let files: Vec<FileChange> = changes.iter().map(Pending::change).collect();
     let described = files.iter().map(|FileChange { path, change, after, .. }| {
         json!({ "path": path, "change": change, "sha256": after.as_ref().and_then(|after| after.sha256.as_ref()) })
     });
-    let described = described.collect();
+    let mut described: Vec<Value> = described.collect();
+    let value = if let [only] = &mut described[..] { only.take() } else { json!({ "files": described }) };
     let made = directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone())));
     let recorded = made.chain(files.iter().cloned()).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
@@ -139,7 +150,7 @@ pub(super) fn change(engine: &mut Engine, operation: &str, changes: &[Pending]) 
             .collect();
         record(engine, operation, json!({ "reads": reads, "failed": true }))?;
     }
-    outcome.map(|()| (described, receipt))
+    outcome.map(|()| Item::new(operation, value, receipt, "/value"))
 }
 
 /// Keeps the contents that changes replace.
@@ -178,7 +189,7 @@ const LINES: usize = 100_000;
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
 /// wrote it. True if the caller or the run knows its content.
-pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
+fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
     let (path, hash) = (path.display().to_string(), now.hash.to_string());
     let (known, what) = match expected {
         Some(expected) => (Some(expected.to_owned()), "does not have the expected hash"),
@@ -218,4 +229,166 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
 fn file_not_found(path: &Path) -> Error {
     Error::not_found(format!("file not found: {}", path.display()))
         .hint("list_directory shows what is there; write_file creates a file")
+}
+
+/// The changes of a replacement or a patch.
+fn edited(policy: &Policy, edit: &EditFile) -> Result<Vec<Pending>> {
+    let mut drafts = Drafts { policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
+    drafts.apply(edit)?;
+    drafts.finish()
+}
+
+/// The files of an edit with their new contents, which are not written yet.
+struct Drafts<'a> {
+    policy: &'a Policy,
+    /// The hash of the file that the caller expects.
+    expected: Option<&'a str>,
+    files: Vec<Pending>,
+}
+
+impl Drafts<'_> {
+    fn apply(&mut self, edit: &EditFile) -> Result<()> {
+        let path = edit.path.as_deref();
+        match (&edit.old, &edit.new, &edit.patch) {
+            (None, None, Some(text)) if !edit.all => self.patch(text, path),
+            (Some(old), Some(new), None) => self.replace(path, old, new, edit.all),
+            _ => Err(Error::validation("give `old` and `new`, or `patch`")
+                .with("rule", "request")
+                .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
+        }
+    }
+
+    /// Replaces text. An empty old text creates a file.
+    fn replace(&mut self, path: Option<&str>, old: &str, new: &str, all: bool) -> Result<()> {
+        let path = required(path)?;
+        if old.is_empty() { self.create(path, new) } else { self.edit(path, |file| replaced(file, old, new, all)) }
+    }
+
+    /// Applies a patch. The path of the request names the only file of a patch, or the directory of its files.
+    fn patch(&mut self, text: &str, path: Option<&str>) -> Result<()> {
+        let changes = parse(text)?;
+        let is_single = changes.iter().all(|(named, _)| *named == changes[0].0);
+        let directory = path.filter(|path| self.policy.base.join(self.policy.expand(path)).is_dir());
+        let below =
+            |named: &str| directory.map_or_else(|| named.to_owned(), |directory| format!("{directory}/{named}"));
+        for (named, action) in &changes {
+            let asked = match path {
+                Some(path) if is_single && directory.is_none() => path.to_owned(),
+                _ => below(named),
+            };
+            match action {
+                Action::Create { content } => self.create(&asked, content)?,
+                Action::Remove => self.existing(&asked)?.after = None,
+                Action::Update { hunks, moved_to } => {
+                    if !hunks.is_empty() {
+                        self.edit(&asked, |file| patched(file, hunks))?;
+                    }
+                    let Some(to) = moved_to else { continue };
+                    let draft = self.existing(&asked)?;
+                    let own = draft.before.as_ref().map(|file| file.permissions & 0o777);
+                    let moved = draft.after.take();
+                    let moved = moved.map(|after| After { permissions: after.permissions.or(own), ..after });
+                    self.absent(&below(to))?.after = moved;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, path: &str, content: &str) -> Result<()> {
+        self.absent(path)?.after = Some(After::new(content.as_bytes().to_vec(), None));
+        Ok(())
+    }
+
+    fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<()> {
+        let Pending { path, after, .. } = self.existing(path)?;
+        let Some(now) = after else { return Err(file_not_found(path)) };
+        let edited =
+            edit(&now.bytes).map_err(|error| error.in_file(&*path).with("path", path.display().to_string()))?;
+        *now = After::new(edited, now.permissions);
+        Ok(())
+    }
+
+    /// The draft of a file that must exist.
+    fn existing(&mut self, path: &str) -> Result<&mut Pending> {
+        let draft = self.draft(path)?;
+        if draft.after.is_some() { Ok(draft) } else { Err(file_not_found(&draft.path)) }
+    }
+
+    /// The draft of a file that must not exist, or be empty.
+    fn absent(&mut self, path: &str) -> Result<&mut Pending> {
+        let draft = self.draft(path)?;
+        let is_absent = draft.after.as_ref().is_none_or(|after| after.bytes.is_empty());
+        if is_absent { Ok(draft) } else { Err(exists(&draft.path)) }
+    }
+
+    fn draft(&mut self, path: &str) -> Result<&mut Pending> {
+        let path = writable_path(self.policy, path)?;
+        if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
+            return Ok(&mut self.files[at]);
+        }
+        let before = present(&path)?;
+        if let Some(before) = &before {
+            // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
+            // unchanged.
+            unchanged(self.policy, &path, before, self.expected)?;
+        }
+        let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
+        self.files.push(Pending { path, before, after });
+        let last = self.files.len() - 1;
+        Ok(&mut self.files[last])
+    }
+
+    /// The changes to make. Removals come last.
+    fn finish(mut self) -> Result<Vec<Pending>> {
+        self.files.retain(Pending::is_change);
+        if self.files.is_empty() {
+            return Err(Error::validation("the edit changes nothing")
+                .with("rule", "patch")
+                .hint("the file may have the new text already: read it"));
+        }
+        self.files.sort_by_key(|draft| draft.after.is_none());
+        Ok(self.files)
+    }
+}
+
+/// The path of a file, which the request must name.
+fn required(path: Option<&str>) -> Result<&str> {
+    path.ok_or_else(|| {
+        Error::validation("the request names no file").with("rule", "path").hint("give the path of the file in `path`")
+    })
+}
+
+/// The error for a file that would be created and exists.
+fn exists(path: &Path) -> Error {
+    Error::new(Code::Conflict, format!("{} already exists", path.display())).with("rule", "exists").hint(
+        r#"use edit_file with the text to replace in `old`, or write_file with "mode":"overwrite" to replace all of it"#,
+    )
+}
+
+/// A new file, or a replaced one if the mode says so. A file that the run knows must be unchanged.
+fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
+    let path = writable_path(policy, &write.path)?;
+    let before = present(&path)?;
+    if let Some(before) = &before {
+        if write.mode == WriteMode::Create {
+            return Err(exists(&path));
+        }
+        unchanged(policy, &path, before, None)?;
+    }
+    let after = Some(After::new(write.content.as_bytes().to_vec(), None));
+    Ok(Pending { path, before, after })
+}
+
+/// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
+fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
+    let path = writable_path(policy, &remove.path)?;
+    let before = present(&path)?.ok_or_else(|| file_not_found(&path))?;
+    if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
+        return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
+            .with("rule", "unread")
+            .with("path", path.display().to_string())
+            .hint("read it first"));
+    }
+    Ok(Pending { path, before: Some(before), after: None })
 }

@@ -240,7 +240,9 @@ impl Undo {
                 let replaced = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok();
                 let owner = replaced.map(|stat| (stat.st_uid, stat.st_gid));
                 let new = NewFile::filled(parent.as_fd(), &bytes, owner, mode).map_err(failed)?;
-                new.file.sync_all().and_then(|()| new.place(name)).map_err(failed)
+                new.file.sync_all().map_err(failed)?;
+                // This does not replace a file that was created in the meantime.
+                if owner.is_some() { new.place(name) } else { new.place_new(name) }.map_err(failed)
             }
             FileKind::Link => {
                 let temporary = nofollow::random_name().map_err(failed)?;
