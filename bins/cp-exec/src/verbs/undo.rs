@@ -192,7 +192,7 @@ fn find(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Fou
     let entry = if is_all { None } else { entry(ledger, named, with_git)? };
     let mut found = Found::default();
     newest(ledger, usize::MAX, |_, line| {
-        let Some(data) = data_of(line, &["exec.intent", "exec.changes", "exec.result"]) else { return Ok(None) };
+        let Some(data) = data_of(line) else { return Ok(None) };
         if line.is_event("exec.intent") {
             found.directory = found.directory.take().or_else(|| data.cwd.clone().filter(|_| entry == Some(line.seq())));
             return Ok(None::<()>);
@@ -231,7 +231,7 @@ fn entry(ledger: &Path, named: &str, with_git: bool) -> Result<Option<u64>> {
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
     let seq = named.parse::<u64>().ok();
     newest(ledger, usize::MAX, |_, line| {
-        let Some(data) = data_of(line, &["exec.intent", "exec.changes", "exec.result"]) else { return Ok(None) };
+        let Some(data) = data_of(line) else { return Ok(None) };
         let is_meant = match named {
             "last" if with_git => line.is_event("exec.result"),
             "last" => line.is_event("exec.changes") && data.operation.as_deref() != Some("undo"),
@@ -242,8 +242,9 @@ fn entry(ledger: &Path, named: &str, with_git: bool) -> Result<Option<u64>> {
     })
 }
 
-/// What an entry with one of these events records.
-fn data_of<'l>(line: &Line<'l>, events: &[&str]) -> Option<Data<'l>> {
+/// What an entry about a run or an edit records.
+fn data_of<'l>(line: &Line<'l>) -> Option<Data<'l>> {
+    let events = ["exec.intent", "exec.changes", "exec.result"];
     let data = line.member("data").filter(|_| events.iter().any(|event| line.is_event(event)));
     serde_json::from_slice(data?).ok()
 }
