@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use crate::exec::{Exec, Who};
+use crate::exec::{Exec, Who, everyone};
 
 /// The file of the table, with text that occurs in both functions.
 const BEFORE: &str = "import os\n\n\ndef first(x):\n    # it's a \"sum\"\n    total = x + 1\n    note = \"one - 'two'\"\n    return total\n\n\ndef second(x):\n    # it's a \"sum\"\n    total = x + 2\n    return total\n\n\nprint(first(1))\n";
@@ -150,4 +151,27 @@ fn edit_of_files_is_made_whole_or_refused_with_next_step() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(refused >= 15, "{refused} refusals");
+}
+
+#[test]
+fn failed_patch_takes_its_changes_back() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        for (name, text) in [("a", "1\n"), ("gone", "g\n"), ("d/b", "2\n")] {
+            exec.write(name, text);
+        }
+        let before = files(&exec);
+        fs::set_permissions(exec.work.join("d"), fs::Permissions::from_mode(0o555)).unwrap();
+        let patch = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+x\n*** Add File: n/new\n+x\n*** Update File: d/b\n@@\n-2\n+x\n*** Delete File: gone\n*** End Patch\n";
+        edit(&exec, "RUN-1", &json!({"patch": patch}));
+        if exec.work.read("d/b") == "x\n" {
+            // Root may write everywhere.
+            continue;
+        }
+        assert_eq!(files(&exec), before, "{who:?}");
+        assert!(!exec.work.join("n").exists(), "{who:?}");
+        // The run knows the files as they are.
+        edit(&exec, "RUN-1", &json!({"path": "a", "old": "1", "new": "2"}));
+        assert_eq!(exec.work.read("a"), "2\n", "{who:?}");
+    }
 }
