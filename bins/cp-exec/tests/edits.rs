@@ -162,7 +162,8 @@ fn failed_patch_takes_its_changes_back() {
         }
         let before = files(&exec);
         fs::set_permissions(exec.work.join("d"), fs::Permissions::from_mode(0o555)).unwrap();
-        let patch = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+x\n*** Add File: n/new\n+x\n*** Update File: d/b\n@@\n-2\n+x\n*** Delete File: gone\n*** End Patch\n";
+        let patch = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+x\n*** Add File: n/new\n+x\n\
+             *** Update File: d/b\n@@\n-2\n+x\n*** Delete File: gone\n*** End Patch\n";
         edit(&exec, "RUN-1", &json!({"patch": patch}));
         if exec.work.read("d/b") == "x\n" {
             // Root may write everywhere.

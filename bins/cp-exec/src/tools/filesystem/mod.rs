@@ -127,8 +127,8 @@ fn change(
     });
     let mut described: Vec<Value> = described.collect();
     let value = if let [only] = &mut described[..] { only.take() } else { json!({ "files": described }) };
-    let made = directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone())));
-    let recorded = made.chain(files.iter().cloned()).collect();
+    let created = directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone())));
+    let recorded = created.chain(files.iter().cloned()).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
     let more = json!({ "call": engine.policy.actor.call, "difference": difference });
     let receipt = engine.journal.changes(operation, recorded, &more)?;
@@ -139,8 +139,8 @@ fn change(
     let outcome = directories.iter().try_for_each(make).and_then(|()| changes.iter().try_for_each(Pending::carry_out));
     if outcome.is_err() {
         // The failure of the request is reported; the contents are kept in any case.
-        let made = vec![Recorded { time: clock::now(), files }];
-        let _ = Undo::of(&engine.policy, made).and_then(|undo| undo.restore_all());
+        let carried_out = vec![Recorded { time: clock::now(), files }];
+        let _ = Undo::of(&engine.policy, carried_out).and_then(|undo| undo.restore_all());
         // A directory that is not empty stays.
         directories.iter().rev().for_each(|path| _ = std::fs::remove_dir(path));
         // The entry above is not the last state of these files.
