@@ -1,21 +1,22 @@
-//! Atomic changes of a file, which fail if the file was changed since it was read, and the difference of two texts.
+//! Atomic changes of a file, which fail if the file was changed since it was read, the difference of two texts, and
+//! bounded files of the home.
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cp_common::home::make_directory;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
 use rustix::fs::AtFlags;
 use similar::{Algorithm, TextDiff};
 
-use crate::digest::FileId;
 use crate::exec_result::{FileChange, FileKind, FileState};
+use crate::file_id::FileId;
 use crate::nofollow::{NewFile, open_parent, remove_abandoned};
 
 /// Maximum length of a file, because its whole content is kept.
@@ -152,6 +153,15 @@ impl Pending {
     }
 }
 
+/// Appends lines to a file of the home that can be made anew. It begins anew after it has this many bytes.
+pub(crate) fn append_bounded(file: &Path, most: u64, lines: &str) -> Result<()> {
+    let is_full = std::fs::metadata(file).is_ok_and(|meta| meta.len() > most);
+    file.parent().map(make_directory).transpose()?;
+    let mut options = OpenOptions::new();
+    let mut file = options.append(!is_full).write(true).truncate(is_full).create(true).mode(0o600).open(file)?;
+    Ok(file.write_all(lines.as_bytes())?)
+}
+
 /// The permissions that a new file does not get.
 pub(crate) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -180,7 +190,7 @@ pub(crate) fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> 
     if text.len() > LONGEST_DIFFERENCE {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(LONGEST_DIFFERENCE));
-        let _ = write!(text, "\n[… {} bytes are not shown …]\n", whole - text.len());
+        text += &format!("\n[… {} bytes are not shown …]\n", whole - text.len());
     }
     text
 }

@@ -7,12 +7,13 @@
 //!
 //! Dependencies: `verbs -> tools -> run -> decision -> guard -> {git_dir, rules} -> policy -> {names, sandbox, request,
 //! refusal} -> files -> nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may
-//! use `data`, `digest` and `glob`.
+//! use `data`, `digest`, `file_id` and `glob`.
 
 mod changes;
 mod decision;
 mod digest;
 mod exec_result;
+mod file_id;
 mod files;
 mod git_dir;
 mod glob;

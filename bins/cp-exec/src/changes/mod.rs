@@ -26,7 +26,6 @@ pub(crate) use self::store::{Kept, Store};
 use self::store::{Session, directories, files};
 use self::tree::{Directory, Entry, LARGEST, Walk, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
-use crate::digest::FileId;
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
 use crate::nofollow::{Node, each};
 

@@ -31,7 +31,8 @@ use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::digest::{FileId, copy, hash_of};
+use crate::digest::{copy, hash_of};
+use crate::file_id::FileId;
 
 /// The objects are stored like the blobs of a ledger of this name.
 const OBJECTS: &str = "objects";

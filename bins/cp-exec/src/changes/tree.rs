@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::store::{Kept, KeptFile};
 use crate::digest;
-use crate::digest::FileId;
+use crate::file_id::FileId;
 use crate::nofollow::{self, each};
 
 /// The largest file of a working tree that is kept and hashed.

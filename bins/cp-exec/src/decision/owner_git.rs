@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use cp_common::coprocess::Child;
 use cp_common::{Result, words};
 
 use crate::git_dir::{GIT, key_parts, output_of, start};
@@ -43,7 +44,7 @@ const COMMITS: [&str; 7] = ["am", "cherry-pick", "commit", "merge", "pull", "reb
 pub(crate) struct OwnerGit {
     /// The running git that lists it while the run is prepared, the home of the owner, and the directory of git's own files
     /// in it.
-    started: Option<(duct::ReaderHandle, PathBuf, PathBuf)>,
+    started: Option<(Child, PathBuf, PathBuf)>,
     /// The files of the run: names in [`OWN_FILES`], and contents.
     pub(crate) files: Vec<(String, Vec<u8>)>,
     aliases: BTreeMap<String, Vec<String>>,
@@ -74,7 +75,7 @@ impl OwnerGit {
     /// The settings. The first call waits for git.
     pub(crate) fn read(&mut self) -> &mut Self {
         if let Some((git, home, own)) = self.started.take() {
-            *self = Self::from_list(&output_of(&git).unwrap_or_default(), &home, &own);
+            *self = Self::from_list(&output_of(git).unwrap_or_default(), &home, &own);
         }
         self
     }

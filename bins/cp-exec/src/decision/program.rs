@@ -6,15 +6,17 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use cp_common::home::{Home, make_directory};
+use cp_common::home::Home;
 use cp_common::{Error, Result, clock};
 
-use crate::digest::{FileId, hash_of, sha256};
+use crate::digest::{hash_of, sha256};
+use crate::file_id::FileId;
+use crate::files::append_bounded;
 use crate::policy::{Policy, allowable, check_directory, others_write};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Identity;
@@ -215,13 +217,12 @@ impl HashCache {
     /// Appends a hash to the cache file.
     fn keep(&self, key: FileId, hash: &str) -> Result<()> {
         let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-        let is_kept = key.size >= LARGE && key.is_settled(now);
-        let Some(file) = self.kept.as_ref().filter(|_| is_kept) else { return Ok(()) };
-        let is_full = fs::metadata(file).is_ok_and(|meta| meta.len() > FULL);
-        file.parent().map(make_directory).transpose()?;
-        let mut options = OpenOptions::new();
-        let mut file = options.append(!is_full).write(true).truncate(is_full).create(true).mode(0o600).open(file)?;
-        Ok(writeln!(file, "{}", serde_json::json!((key, hash)))?)
+        match &self.kept {
+            Some(file) if key.size >= LARGE && key.is_settled(now) => {
+                append_bounded(file, FULL, &format!("{}\n", serde_json::json!((key, hash))))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Repository;
 use crate::changes::{Kept, Store};
-use crate::digest::{FileId, hash_of};
+use crate::digest::hash_of;
+use crate::file_id::FileId;
 use crate::nofollow;
 use crate::serde_paths::path_bytes;
 

@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cp_common::coprocess::{Child, ChildOptions};
 use cp_common::keys::hex;
+use cp_common::{Code, Error};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
@@ -17,7 +16,7 @@ use super::GIT;
 
 /// The time limit of git, and the limit of its output.
 const TIMEOUT: Duration = Duration::from_secs(5);
-const LONGEST: u64 = 16 << 20;
+const LONGEST: usize = 16 << 20;
 
 /// Starts git with settings that start no program, and these variables in addition.
 pub(crate) fn start<'w>(
@@ -25,11 +24,12 @@ pub(crate) fn start<'w>(
     at: &Path,
     words: impl IntoIterator<Item = &'w str>,
     variables: impl IntoIterator<Item = (&'w str, OsString)>,
-) -> Option<duct::ReaderHandle> {
+) -> Option<Child> {
     let settings = GIT.settings.iter().flat_map(|setting| ["-c", setting]);
     let fixed = GIT.environment.iter().map(|(name, value)| (name.as_str(), value.into()));
     let command = duct::cmd(git, settings.chain(words)).dir(at).full_env(fixed.chain(variables).collect::<Vec<_>>());
-    command.stdin_null().stderr_null().reader().ok()
+    let options = ChildOptions { after_input: Duration::ZERO, ..ChildOptions::DEFAULT };
+    Child::start("git", &command.stderr_null(), options).ok()
 }
 
 /// Leaves out of hidden files those that a repository has unchanged, because whoever reads the repository reads them.
@@ -54,8 +54,8 @@ fn unchanged(git: &Path, top: &Path, paths: &[PathBuf]) -> Option<BTreeSet<PathB
     let words = ["--literal-pathspecs", "ls-files", "-s", "-z", "--"].into_iter().chain(names);
     let variables = [("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")];
     let variables = variables.map(|(name, value)| (name, value.into())).into_iter();
-    let reader = start(git, &directory, words, variables.chain([("GIT_DIR", directory.clone().into())]))?;
-    let listed = output_of(&reader).ok()?;
+    let git = start(git, &directory, words, variables.chain([("GIT_DIR", directory.clone().into())]))?;
+    let listed = output_of(git)?;
     let is_unchanged = |entry: &[u8]| {
         let text = String::from_utf8_lossy(entry);
         let (known, name) = text.split_once('\t')?;
@@ -74,22 +74,11 @@ fn blob_id(path: &Path, length: usize) -> Option<String> {
     Some(id)
 }
 
-/// The output of git within the limits.
-pub(crate) fn output_of(reader: &duct::ReaderHandle) -> io::Result<Vec<u8>> {
-    let (done, waiting) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            if waiting.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                drop(reader.kill());
-            }
-        });
-        let mut printed = Vec::new();
-        let read = reader.take(LONGEST).read_to_end(&mut printed);
-        drop(done);
-        if printed.len() as u64 == LONGEST {
-            drop(reader.kill());
-            return Err(io::Error::other("git prints too much"));
-        }
-        read.map(|_| printed)
-    })
+/// The output of git within the limits; `None` if git fails.
+pub(crate) fn output_of(mut git: Child) -> Option<Vec<u8>> {
+    let limit = |printed: &[u8]| {
+        if printed.len() < LONGEST { Ok(()) } else { Err(Error::new(Code::Io, "git prints too much")) }
+    };
+    let ended = git.output(Some(Instant::now() + TIMEOUT), &mut { limit });
+    ended.ok()?.filter(|(status, _)| status.success()).map(|(_, printed)| printed)
 }

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::settings::fault_in_changed_settings;
 use super::{LONGEST, Repository, Violation};
-use crate::digest::FileId;
+use crate::file_id::FileId;
 use crate::nofollow::{self, NewFile};
 
 /// The time without events after which another process counts as done. `git push -u` replaces its file twice.

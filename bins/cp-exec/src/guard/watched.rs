@@ -3,15 +3,15 @@
 //! Also the repositories that earlier runs made. One is a run's own as long as it is the same directory and nothing in
 //! it has changed since a run ended. The list is in the home, which no run can write.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use cp_common::home::{Home, make_directory};
+use cp_common::home::Home;
 use serde::{Deserialize, Serialize};
 
+use crate::files::append_bounded;
 use crate::git_dir::{self, Repository, Snapshot};
 use crate::names::Guarded;
 use crate::nofollow::Link;
@@ -173,14 +173,7 @@ pub(crate) fn remember(home: &Home, left: &[String]) {
     let known = if left.is_empty() { Vec::new() } else { made_by_runs(home) };
     let new = left.iter().map(Path::new).filter(|path| !known.iter().any(|known| known == path));
     let lines: Vec<String> = new.filter_map(|path| serde_json::to_string(&Made::now(path)?).ok()).collect();
-    let file = list(home);
-    let is_full = fs::metadata(&file).is_ok_and(|meta| meta.len() > FULL);
-    let mut options = OpenOptions::new();
-    options.append(!is_full).write(true).truncate(is_full).create(true).mode(0o600);
-    if !lines.is_empty()
-        && make_directory(file.parent().unwrap_or(&file)).is_ok()
-        && let Ok(mut file) = options.open(file)
-    {
-        let _ = file.write_all((lines.join("\n") + "\n").as_bytes());
+    if !lines.is_empty() {
+        let _ = append_bounded(&list(home), FULL, &(lines.join("\n") + "\n"));
     }
 }

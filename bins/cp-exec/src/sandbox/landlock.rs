@@ -44,7 +44,7 @@ pub(super) fn restrict(plan: &Plan, tmp: &Path, private: bool) -> Result<Landloc
 
 impl From<RulesetError> for Failure {
     fn from(error: RulesetError) -> Self {
-        Self::Missing(Layer::Landlock.name().to_owned(), format!("landlock: {error}"))
+        Self::Missing(Layer::Landlock.to_string(), format!("landlock: {error}"))
     }
 }
 

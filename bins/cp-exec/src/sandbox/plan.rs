@@ -1,11 +1,11 @@
 //! The plan of one run: the input of the helper, sent as JSON over a socket and never in argv.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::FileId;
+use crate::file_id::FileId;
 use crate::nofollow::{Link, Node};
 use crate::serde_paths::{any_bytes, path_bytes};
 
@@ -251,15 +251,9 @@ pub(crate) enum Layer {
     NoListener,
 }
 
-impl Layer {
+impl fmt::Display for Layer {
     /// The name in a policy and on the ledger.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Namespaces => "namespaces",
-            Self::Landlock => "landlock",
-            Self::Seccomp => "seccomp",
-            Self::Cgroup => "cgroup",
-            Self::NoListener => "no_listener",
-        }
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }

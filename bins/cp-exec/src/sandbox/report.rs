@@ -131,16 +131,15 @@ pub(crate) enum Failure {
 impl Failure {
     /// `who` requires a layer that is missing.
     pub(super) fn missing(who: &str, layer: Layer) -> Self {
-        let name = if layer == Layer::NoListener { "the execve listener" } else { layer.name() };
-        let message = format!("{who} requires {name}, which this machine does not provide");
-        Self::Missing(layer.name().to_owned(), message)
+        let name = if layer == Layer::NoListener { "the execve listener".to_owned() } else { layer.to_string() };
+        Self::Missing(layer.to_string(), format!("{who} requires {name}, which this machine does not provide"))
     }
 
     /// The same failure. If the kernel refused the step, the machine does not provide the namespaces.
     pub(super) fn of_namespaces(self) -> Self {
         let Self::Missing(_, message) = self else { return self };
         let message = format!("this machine does not provide namespaces: {message}");
-        Self::Missing(Layer::Namespaces.name().to_owned(), message)
+        Self::Missing(Layer::Namespaces.to_string(), message)
     }
 
     pub(super) fn into_message(self) -> String {
