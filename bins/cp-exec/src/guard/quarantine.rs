@@ -3,50 +3,34 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use cp_common::home::Home;
+use cp_common::home::{Home, make_directory};
 use rustix::fs::{AtFlags, CWD, FileType, Mode};
 
-use crate::nofollow::{copy, names, open_directory, open_parent, remove};
+use crate::nofollow::{copy, names, open_directory, open_parent, random_name, remove};
 use crate::sandbox::report::Quarantined;
 
 /// The maximum depth to which directories are copied if they cannot be moved.
 const DEEPEST: usize = 64;
 
-/// Counts the runs of this process that quarantined something.
-static RUNS: AtomicU64 = AtomicU64::new(0);
-
 pub(super) struct Quarantine<'a> {
     home: &'a Home,
-    /// The directory of this run, its descriptor, and the number of entries in it.
-    place: Option<(PathBuf, OwnedFd, u32)>,
     /// What was quarantined, or should have been.
     pub found: Vec<Quarantined>,
 }
 
 impl<'a> Quarantine<'a> {
     pub(super) fn of(home: &'a Home) -> Self {
-        Self { home, place: None, found: Vec::new() }
+        Self { home, found: Vec::new() }
     }
 
     /// Creates a directory for one entry.
-    fn slot(&mut self) -> io::Result<(PathBuf, OwnedFd)> {
-        let (path, directory, count) = match &mut self.place {
-            Some(place) => place,
-            none => {
-                let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-                let seconds = cp_common::clock::now().replace([':', '.'], "-");
-                let path = self.home.state("quarantine").join(format!("{seconds}-{run}"));
-                cp_common::home::make_directory(&path).map_err(|e| io::Error::other(e.message().to_owned()))?;
-                let directory = open_directory(CWD, &path)?;
-                none.insert((path, directory, 0))
-            }
-        };
-        *count += 1;
-        let name = count.to_string();
-        rustix::fs::mkdirat(&*directory, name.as_str(), Mode::RWXU)?;
-        Ok((path.join(&name), open_directory(directory.as_fd(), Path::new(&name))?))
+    fn slot(&self) -> io::Result<(PathBuf, OwnedFd)> {
+        let time = cp_common::clock::now().replace([':', '.'], "-");
+        let path = self.home.state("quarantine").join(time + &random_name()?);
+        make_directory(&path).map_err(|e| io::Error::other(e.message().to_owned()))?;
+        let directory = open_directory(CWD, &path)?;
+        Ok((path, directory))
     }
 
     /// Moves a path into quarantine. True if it was moved.
@@ -55,7 +39,7 @@ impl<'a> Quarantine<'a> {
         self.record(path, moved, reason)
     }
 
-    pub(super) fn move_in(&mut self, path: &Path) -> io::Result<PathBuf> {
+    pub(super) fn move_in(&self, path: &Path) -> io::Result<PathBuf> {
         let (parent, name) = open_parent(path)?;
         let (to, slot) = self.slot()?;
         match rustix::fs::renameat(&parent, name, &slot, name) {
@@ -113,7 +97,7 @@ mod tests {
         fs::write(root.join("w/.vscode/deep/tasks.json"), "x").unwrap();
         let home = root.join("home");
         let own = Home::find(Some(&home)).unwrap();
-        let mut quarantine = Quarantine::of(&own);
+        let quarantine = Quarantine::of(&own);
         let kept = quarantine.move_in(&root.join("w/.vscode")).unwrap();
         assert!(kept.starts_with(&home) && !root.join("w/.vscode").exists());
         assert_eq!(fs::read_to_string(kept.join("deep/tasks.json")).unwrap(), "x");

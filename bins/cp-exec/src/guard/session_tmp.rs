@@ -2,13 +2,13 @@
 //! size.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use cp_common::home::make_directory;
 use cp_common::{Error, Result};
+use ignore::WalkBuilder;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
 
 use crate::policy::Policy;
@@ -24,8 +24,7 @@ pub(crate) fn prepare(directory: &Path, most_bytes: u64, most_entries: u64) -> R
     rustix::fs::utimensat(CWD, directory, &Timestamps { last_access: now, last_modification: now }, AtFlags::empty())
         .map_err(|e| Error::io("the session's /tmp", e).in_file(directory))?;
     directory.parent().into_iter().for_each(remove_unused);
-    let fits = fits(directory, most_bytes, most_entries);
-    if fits.map_err(|e| Error::io("the session's /tmp", e).in_file(directory))? {
+    if fits(directory, most_bytes, most_entries) {
         return Ok(());
     }
     Err(refuse(
@@ -56,26 +55,16 @@ fn remove_unused(all: &Path) {
 }
 
 /// True if a directory holds at most so many bytes and entries.
-fn fits(directory: &Path, most_bytes: u64, most_entries: u64) -> std::io::Result<bool> {
-    let (mut bytes, mut count, mut pending) = (0, 0, vec![directory.to_owned()]);
-    while let Some(directory) = pending.pop() {
-        let entries = match fs::read_dir(directory) {
-            // Another command removed the directory in the meantime, or made it unreadable.
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
-            read => read?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            // Another command of the session may have removed the entry in the meantime.
-            let Ok(meta) = entry.metadata() else { continue };
-            (bytes, count) = (bytes + meta.blocks() * 512, count + 1);
-            if bytes > most_bytes || count > most_entries {
-                return Ok(false);
-            }
-            pending.extend(meta.is_dir().then(|| entry.path()));
-        }
-    }
-    Ok(true)
+fn fits(directory: &Path, most_bytes: u64, most_entries: u64) -> bool {
+    let entries = WalkBuilder::new(directory).standard_filters(false).build();
+    // Another command of the session may have removed an entry in the meantime, or made a directory unreadable.
+    let entries = entries.flatten().filter(|entry| entry.depth() > 0);
+    let mut sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512));
+    let sum = sizes.try_fold((0, 0), |(bytes, count), size| {
+        let sum = (bytes + size, count + 1);
+        (sum.0 <= most_bytes && sum.1 <= most_entries).then_some(sum)
+    });
+    sum.is_some()
 }
 
 #[cfg(test)]
