@@ -35,43 +35,30 @@ impl Request {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+/// A line for a shell in the sandbox, or the arguments of one program.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Command {
-    pub form: Form,
+    #[serde(rename = "command")]
+    pub line: Option<String>,
+    #[serde(default)]
+    pub argv: Vec<String>,
     pub cwd: Option<String>,
+    #[serde(default)]
     pub env: BTreeMap<String, String>,
     pub timeout: Option<f64>,
     pub stdin: Option<String>,
     /// The token that confirms the command.
     pub confirm: Option<String>,
     /// Remarks about the command string.
+    #[serde(skip)]
     pub notices: Vec<String>,
     /// The text that the shell runs for a line, if it is not the line itself.
+    #[serde(skip)]
     pub shell_text: Option<Box<str>>,
     /// True if it stands on the command line, so that a person may have typed it.
+    #[serde(skip)]
     pub typed: bool,
-}
-
-/// The form of a command.
-#[derive(Clone, Debug)]
-pub(crate) enum Form {
-    /// The arguments of one program.
-    Words(Vec<String>),
-    /// A line for a shell in the sandbox.
-    Line(String),
-}
-
-impl Form {
-    /// The form of a command line of this program: a line, or words. Words that are not UTF-8 make a line, in which
-    /// bash decodes them.
-    pub(crate) fn of(line: Option<&str>, words: &[OsString]) -> Self {
-        let texts = || words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
-        let form = line.map(|line| Self::Line(line.to_owned())).or_else(|| texts().map(Self::Words));
-        form.unwrap_or_else(|| {
-            let word = |word: &OsString| word.to_str().map_or_else(|| word_text(word), quoted);
-            Self::Line(words.iter().map(word).collect::<Vec<_>>().join(" "))
-        })
-    }
 }
 
 /// Formats a word as itself, or in the quotes of bash that escape bytes if it is not UTF-8.
@@ -83,12 +70,6 @@ pub(crate) fn word_text(word: &OsString) -> String {
     };
     let bytes = || word.as_bytes().iter().map(escaped).collect::<String>();
     word.to_str().map_or_else(|| format!("$'{}'", bytes()), str::to_owned)
-}
-
-impl Default for Form {
-    fn default() -> Self {
-        Self::Words(Vec::new())
-    }
 }
 
 /// A call of an executable tool.
@@ -117,19 +98,6 @@ struct Envelope<'a> {
     operation: Option<String>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Shell {
-    command: Option<String>,
-    argv: Option<Vec<String>>,
-    cwd: Option<String>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    timeout: Option<f64>,
-    stdin: Option<String>,
-    confirm: Option<String>,
 }
 
 const OPERATIONS: &str = "shell and bash: execute_command; filesystem: read_file, list_directory, write_file, \
@@ -230,45 +198,49 @@ fn of_operation<T: DeserializeOwned>(operation: Option<&str>, arguments: &str) -
 
 /// Parses a command of the tool `shell`, or a line for a shell of the tool `bash`.
 fn command(tool: &str, arguments: &str, home: &str) -> Result<Command> {
-    let Shell { command, argv, cwd, env, timeout, stdin, confirm } = read(arguments, "arguments")?;
-    let mut notices = Vec::new();
-    let form = match (command, argv) {
-        (Some(line), None) if tool == "bash" && confirm.is_none() => Form::Line(line),
-        _ if tool == "bash" => return Err(refused("the tool `bash` takes one `command`, and no `confirm`")),
-        (Some(text), None) => {
-            let words = words::split(&text)?;
-            notices.clone_from(&words.notices);
-            Form::Words(words.with_home(home))
-        }
-        (None, Some(argv)) => Form::Words(argv),
-        _ => {
-            return Err(refused("give either `command` or `argv`")
-                .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
-        }
-    };
-    let command = Command { form, cwd, env, timeout, stdin, confirm, notices, ..Command::default() };
+    let mut command: Command = read(arguments, "arguments")?;
+    let (has_line, has_argv) = (command.line.is_some(), !command.argv.is_empty());
+    if tool == "bash" && (!has_line || has_argv || command.confirm.is_some()) {
+        return Err(refused("the tool `bash` takes one `command`, and no `confirm`"));
+    }
+    if has_line && has_argv {
+        return Err(
+            refused("give either `command` or `argv`").hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#)
+        );
+    }
+    if let Some(text) = command.line.take_if(|_| tool == "shell") {
+        let words = words::split(&text)?;
+        command.notices.clone_from(&words.notices);
+        command.argv = words.with_home(home);
+    }
     command.check().map(|()| command)
 }
 
 impl Command {
+    /// The command of a command line of this program: a line, or words. Words that are not UTF-8 make a line, in which
+    /// bash decodes them.
+    pub(crate) fn of(line: Option<&str>, words: &[OsString]) -> Self {
+        let texts = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+        if let (None, Some(argv)) = (line, texts) {
+            return Self { argv, ..Self::default() };
+        }
+        let word = |word: &OsString| word.to_str().map_or_else(|| word_text(word), quoted);
+        let line = line.map_or_else(|| words.iter().map(word).collect::<Vec<_>>().join(" "), str::to_owned);
+        Self { line: Some(line), ..Self::default() }
+    }
+
     /// Checks that there is a command without NUL bytes.
     pub(crate) fn check(&self) -> Result<()> {
-        let (is_empty, has_nul) = match &self.form {
-            Form::Line(line) => (line.trim().is_empty(), line.contains('\0')),
-            Form::Words(argv) => {
-                (argv.first().is_none_or(String::is_empty), argv.iter().any(|word| word.contains('\0')))
-            }
+        let (argv, has_nul) = (&self.argv, |text: &String| text.contains('\0'));
+        let (is_empty, has_nul) = match &self.line {
+            Some(line) => (line.trim().is_empty(), has_nul(line)),
+            None => (argv.first().is_none_or(String::is_empty), argv.iter().any(has_nul)),
         };
         match (is_empty, has_nul) {
             (true, _) => Err(Error::validation("there is no command").with("rule", "empty")),
             (_, true) => Err(Error::validation("an argument contains a NUL byte").with("rule", "nul_byte")),
             _ => Ok(()),
         }
-    }
-
-    /// The arguments, if the command is one program.
-    pub(crate) fn words(&self) -> Option<&[String]> {
-        if let Form::Words(argv) = &self.form { Some(argv) } else { None }
     }
 }
 

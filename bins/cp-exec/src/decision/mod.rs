@@ -35,7 +35,7 @@ pub(crate) use self::step::{Caller, StepRuling, decide_step};
 use crate::digest::sha256;
 use crate::guard::Watched;
 use crate::policy::{Policy, Verdict};
-use crate::request::{Command, Form};
+use crate::request::Command;
 use crate::rules::{Arguments, Finding, Scope, judge, served};
 use crate::sandbox::plan::Plan;
 
@@ -77,12 +77,12 @@ impl Decision {
 /// Decides about a command.
 pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Decision> {
     let cwd = requested_cwd(policy, command)?;
-    let (argv, line, finding, pinned) = match &command.form {
-        Form::Words(argv) => {
-            let (finding, pinned) = assess_words(policy, hashes, command, argv, &cwd)?;
-            (argv.clone(), None, finding, pinned)
+    let (argv, finding, pinned) = match &command.line {
+        None => {
+            let (finding, pinned) = assess_words(policy, hashes, command, &cwd)?;
+            (command.argv.clone(), finding, pinned)
         }
-        Form::Line(line) => {
+        Some(line) => {
             if policy.exec().allowed_commands.is_empty() {
                 return Err(refuse_all_commands(policy));
             }
@@ -91,24 +91,19 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command)
             let (shell, argv) = shell_words(command.shell_text.as_deref().unwrap_or(line))?;
             let pinned = pin(policy, &shell, hashes)?;
             let why = "the sandbox contains the line, and each program is decided about when it starts";
-            (argv, Some(line.clone()), Finding::contained(why), pinned)
+            (argv, Finding::contained(why), pinned)
         }
     };
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
     let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
-    let (variables, notices) = (command.env.clone(), command.notices.clone());
+    let (line, variables, notices) = (command.line.clone(), command.env.clone(), command.notices.clone());
     Ok(Decision { line, variables, stdin, notices, ..Decision::of(argv, finding, pinned, cwd, timeout) })
 }
 
 /// Judges one program in a directory without links.
-fn assess_words(
-    policy: &Policy,
-    hashes: &mut HashCache,
-    command: &Command,
-    argv: &[String],
-    cwd: &Path,
-) -> Result<(Finding, Pinned)> {
+fn assess_words(policy: &Policy, hashes: &mut HashCache, command: &Command, cwd: &Path) -> Result<(Finding, Pinned)> {
+    let argv = &command.argv;
     let arguments = Arguments::read(argv);
     // A person types commands, and has no tools that read.
     let served = served(&arguments).filter(|served| !(command.typed && served.reads));

@@ -14,16 +14,15 @@ use serde_json::{Map, Value, json};
 pub(crate) use self::lines::{Line, WrappedLine, original_of, rewritten};
 pub(crate) use self::tools::{ToolEffect, command, effect_of};
 use crate::hosts::Host;
+use crate::policy::HostCall;
 
 /// An event of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub host: Host,
     pub moment: Moment,
-    /// The host's id of the conversation.
-    pub session: String,
-    /// The host's id of the tool call; empty for another event.
-    pub call: String,
+    /// The host's ids of the conversation and of the tool call, which is empty for another event.
+    pub call: HostCall,
     /// The working directory of the conversation.
     pub cwd: Option<PathBuf>,
     /// The permission mode of the host, in its own word.
@@ -106,11 +105,12 @@ fn decoded(members: &Members, host: Host) -> Option<Event> {
     };
     let is_of_tool = matches!(moment, Moment::Before(_) | Moment::After(..));
     let call = text(members, "tool_use_id").or_else(|| Some(String::new()).filter(|_| !is_of_tool))?;
+    // The call is written as HOST/SESSION/CALL.
+    let session = text(members, "session_id").filter(|id| !id.contains(|c: char| c == '/' || c.is_control()))?;
     Some(Event {
         host,
         moment,
-        session: text(members, "session_id")?,
-        call,
+        call: HostCall { host: host.name().to_owned(), session, call },
         cwd: text(members, "cwd").map(PathBuf::from),
         mode: text(members, "permission_mode"),
     })

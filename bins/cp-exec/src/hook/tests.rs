@@ -29,13 +29,13 @@ fn effects(host: Host, name: &str, input: &Value) -> Vec<String> {
     };
     let Ok(effect) = effect_of(&tool(host, name, input), Path::new("/w")) else { return vec!["refused".to_owned()] };
     match (effect.does, effect.line) {
-        (Some(_), Some(line)) => vec![format!("shell {} in {}", line.command, line.cwd.display())],
-        (None, Some(line)) => vec![format!("unknown shell {}", line.command)],
-        (Some(Does::Skill), None) => vec!["skill".to_owned()],
-        (Some(Does::Fetch), None) => vec!["fetch".to_owned()],
-        (Some(Does::Stdin | Does::None), None) => vec!["none".to_owned()],
-        (Some(_), None) => files(effect.files, ""),
-        (None, None) => [vec!["unknown".to_owned()], files(effect.files, "unknown ")].concat(),
+        (Does::Unknown, Some(line)) => vec![format!("unknown shell {}", line.command)],
+        (_, Some(line)) => vec![format!("shell {} in {}", line.command, line.cwd.display())],
+        (Does::Skill, None) => vec!["skill".to_owned()],
+        (Does::Fetch, None) => vec!["fetch".to_owned()],
+        (Does::Stdin | Does::None, None) => vec!["none".to_owned()],
+        (Does::Unknown, None) => [vec!["unknown".to_owned()], files(effect.files, "unknown ")].concat(),
+        (_, None) => files(effect.files, ""),
     }
 }
 
@@ -53,16 +53,19 @@ fn decode_recorded_questions_of_each_host() {
             Moment::Other => "other",
         };
         assert_eq!((event.host, Some(moment)), (named, line["moment"].as_str()), "{line}");
-        assert!(!event.session.is_empty() && event.cwd.as_deref() == Some(Path::new("/work")), "{line}");
-        assert_eq!(!event.call.is_empty(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
+        assert!(!event.call.session.is_empty() && event.cwd.as_deref() == Some(Path::new("/work")), "{line}");
+        assert_eq!(
+            !event.call.call.is_empty(),
+            line.to_string().contains("call_") || line.to_string().contains("toolu_")
+        );
         if let Moment::Before(tool) = &event.moment {
             let effect = effect_of(tool, Path::new("/work")).unwrap();
             let line = "echo ran > ran.txt; echo hi"
                 .replace("ran.txt", if named == Host::Codex { "ran2.txt" } else { "ran.txt" });
             match (effect.does, &effect.line) {
-                (Some(_), Some(known)) => assert_eq!(known.command, line),
-                (Some(_), None) => assert_eq!(effect.files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
-                (None, _) => panic!("{tool:?}: {effect:?}"),
+                (Does::Unknown, _) => panic!("{tool:?}: {effect:?}"),
+                (_, Some(known)) => assert_eq!(known.command, line),
+                (_, None) => assert_eq!(effect.files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
             }
         }
     }

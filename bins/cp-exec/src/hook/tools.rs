@@ -16,8 +16,7 @@ use crate::refusal::refuse;
 /// The effect of a tool call.
 #[derive(Debug)]
 pub(crate) struct ToolEffect {
-    /// The kind of the tool; `None` for one that no table has.
-    pub does: Option<Does>,
+    pub does: Does,
     /// The command line that it would run.
     pub line: Option<Line>,
     /// The files that it would read or change.
@@ -31,33 +30,51 @@ const CODE_MEMBERS: [&str; 2] = ["script", "code"];
 /// Parts of the names of members that hold paths.
 const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
-/// The row of a tool; none if its input has a member that may name a path and that the row does not have.
-fn row_of(tool: &Tool) -> Option<&'static ToolRow> {
-    let row = tool.host.facts().tool(&tool.name)?;
-    let known = [&row.command, &row.paths, &row.patterns, &row.directory];
-    let is_known = |member: &String| known.iter().any(|members| members.contains(member));
-    tool.input.keys().all(|member| is_known(member) || !is_path_member(member)).then_some(row)
+/// The row of a tool. One that no table has, or whose input has a member that may name a path and that the row of the
+/// table does not have, may write each path that its members name.
+fn row_of(tool: &Tool) -> ToolRow {
+    let paths = tool.input.keys().filter(|member| is_path_member(member));
+    let has_all = |row: &&ToolRow| {
+        let known = [&row.command, &row.paths, &row.patterns, &row.directory];
+        paths.clone().all(|member| known.iter().any(|members| members.contains(member)))
+    };
+    let known = tool.host.facts().tool(&tool.name).filter(has_all).cloned();
+    known.unwrap_or_else(|| ToolRow { does: Does::Unknown, paths: paths.cloned().collect(), ..ToolRow::default() })
 }
 
 /// The command line that a tool would run.
 pub(crate) fn command(tool: &Tool) -> Option<&str> {
-    let is_shell = row_of(tool).is_none_or(|row| row.does == Does::Shell);
-    LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| tool.input.get(*member)?.as_str())
+    let may_run = matches!(row_of(tool).does, Does::Shell | Does::Unknown);
+    LINE_MEMBERS.iter().filter(|_| may_run).find_map(|member| tool.input.get(*member)?.as_str())
 }
 
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
 pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let Tool { name, input, .. } = tool;
-    let Some(row) = row_of(tool) else { return unknown(tool, cwd) };
+    let row = row_of(tool);
     let access = |access| texts(input, &row.paths).map(move |path| (access, path.to_owned())).collect::<Vec<_>>();
-    let line = (row.does == Does::Shell).then(|| line_of(tool, &row.directory, cwd)).transpose()?;
+    let has_line = || LINE_MEMBERS.iter().any(|member| input.contains_key(*member));
+    let runs = row.does == Does::Shell || row.does == Does::Unknown && has_line();
+    let line = runs.then(|| line_of(tool, &row.directory, cwd)).transpose()?;
     let paths = match row.does {
+        _ if runs => Vec::new(),
         Does::Stdin if texts(input, &row.command).next().is_some() => {
             return Err(refuse(
                 "host_tool",
                 format!("`{name}` writes to the standard input of a running command, which cannot be checked"),
             )
             .hint("run another command, with its input in a file or a here-document"));
+        }
+        // Commands inside of members cannot be replaced.
+        Does::Unknown => {
+            let here = CODE_MEMBERS.into_iter().find(|member| input.contains_key(*member));
+            if let Some(member) = here.or_else(|| input.values().find_map(command_within)) {
+                let message =
+                    format!("`{name}` runs what its member `{member}` contains, which cannot run in the sandbox");
+                return Err(refuse("host_tool", message).hint("write it to a file, and run it with the shell tool"));
+            }
+            let paths = texts(input, &row.paths).map(|path| path.strip_prefix("file://").unwrap_or(path));
+            paths.map(|path| (Access::Write, path.to_owned())).collect()
         }
         Does::Shell | Does::Skill | Does::Fetch | Does::Stdin | Does::None => Vec::new(),
         Does::Patch => patched(texts(input, &row.command)),
@@ -76,25 +93,8 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
         return Err(Error::validation(format!("the tool `{name}` names no file where one is looked for"))
             .with("rule", "host_tool"));
     }
-    Ok(ToolEffect { does: Some(row.does), line, files: below_all(cwd, paths) })
-}
-
-/// The effect of a tool that no table has: any member with the name of a command is one, and any member with the name
-/// of a path may be written. Commands inside of other members are refused, because they cannot be replaced.
-fn unknown(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
-    let Tool { name, input, .. } = tool;
-    if LINE_MEMBERS.iter().any(|member| input.contains_key(*member)) {
-        return Ok(ToolEffect { does: None, line: Some(line_of(tool, &[], cwd)?), files: Vec::new() });
-    }
-    let here = CODE_MEMBERS.into_iter().find(|member| input.contains_key(*member));
-    if let Some(member) = here.or_else(|| input.values().find_map(command_within)) {
-        let message = format!("`{name}` runs what its member `{member}` contains, which cannot run in the sandbox");
-        return Err(refuse("host_tool", message).hint("write it to a file, and run it with the shell tool"));
-    }
-    let names: Vec<&String> = input.keys().filter(|member| is_path_member(member)).collect();
-    let paths =
-        texts(input, names).map(|path| (Access::Write, path.strip_prefix("file://").unwrap_or(path).to_owned()));
-    Ok(ToolEffect { does: None, line: None, files: below_all(cwd, paths.collect()) })
+    let files = paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect();
+    Ok(ToolEffect { does: row.does, line, files })
 }
 
 /// The name of a member inside of a value that holds a command.
@@ -152,10 +152,6 @@ fn patched<'a>(patches: impl Iterator<Item = &'a str>) -> Vec<(Access, String)> 
     let lines = patches.flat_map(str::lines).map(str::trim_start);
     let paths = lines.filter_map(|line| MARKS.iter().find_map(|mark| line.strip_prefix(mark)));
     paths.map(|path| (Access::Write, path.trim().to_owned())).collect()
-}
-
-fn below_all(cwd: &Path, paths: Vec<(Access, String)>) -> Vec<(Access, PathBuf)> {
-    paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect()
 }
 
 /// Resolves a path of a tool against the host's working directory. A leading `~` is kept for the policy to expand.

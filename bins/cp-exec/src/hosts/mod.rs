@@ -161,7 +161,7 @@ pub(crate) struct HookFacts {
 }
 
 /// Tools of one kind. The lists hold the names of members of a tool's input.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ToolRow {
     pub names: Vec<String>,
@@ -195,6 +195,9 @@ pub(crate) enum Does {
     Search,
     /// Requests something from the network.
     Fetch,
+    /// Anything that its input names, because no table has the tool.
+    #[serde(skip)]
+    Unknown,
     /// Nothing outside of the host. Another agent that it starts asks about its own tool calls.
     #[default]
     None,

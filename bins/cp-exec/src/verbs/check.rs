@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::decision::{self, Decision, HashCache, confirm};
 use crate::policy::{Confirm, Policy, Verdict};
 use crate::refusal::with_members;
-use crate::request::{Command, Form, Request, of_line};
+use crate::request::{Command, Request, of_line};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check",
@@ -105,8 +105,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.string.is_none() && args.command.is_empty() {
         return filter::run(&mut checks, Source::Input, args.stream, context);
     }
-    let form = Form::of(args.string.as_deref(), &args.command);
-    let command = Command { cwd: args.cwd.clone(), form, typed: true, ..Command::default() };
+    let command = Command::of(args.string.as_deref(), &args.command);
+    let command = Command { cwd: args.cwd.clone(), typed: true, ..command };
     let decision = answer_about(&checks.policy, &mut checks.hashes, Ok(command))?;
     if !args.stream.strict_exit || decision.verdict == Verdict::Allow {
         return context.out.answer(&decision);
@@ -143,7 +143,7 @@ pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Res
     let mut argv = None;
     let decision = command.and_then(|command| {
         command.check()?;
-        argv = command.words().map(<[String]>::to_vec);
+        argv = command.line.is_none().then(|| command.argv.clone());
         decision::decide(policy, hashes, &command)
     });
     decision.map_or_else(|error| refused(policy, argv, error), |decision| Ok(decided(policy, decision)))

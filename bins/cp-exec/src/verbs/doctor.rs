@@ -7,7 +7,7 @@ use cp_common::{Code, Context, Error, Result};
 
 use crate::decision::{self, HashCache};
 use crate::policy::{self, Confirm, Loaded, Policy};
-use crate::request::{Command, Form};
+use crate::request::Command;
 use crate::run::helper::Helper;
 use crate::run::{Prepared, Steps};
 use crate::sandbox;
@@ -80,8 +80,7 @@ fn probe(wants_cgroup: bool, context: &Context) -> Result<Enforcement> {
     )?;
     settings.exec.cgroup = wants_cgroup;
     let policy = Policy::of_loaded(Loaded::of(settings, rustix::process::getuid().as_raw()), context, &[])?;
-    let form = Form::Words(vec!["true".to_owned()]);
-    let command = Command { form, cwd: Some("/usr".to_owned()), ..Command::default() };
+    let command = Command { argv: vec!["true".to_owned()], cwd: Some("/usr".to_owned()), ..Command::default() };
     let decision = decision::decide(&policy, &mut HashCache::default(), &command)?;
     let mut ruling = decision::plan(&policy, decision)?;
     ruling.plan.view.session_tmp = None;

@@ -11,7 +11,7 @@ use cp_common::coprocess::replace;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::hook::{self as hook_verb, Answer, Verb, hosted, input_hash, question};
+use super::hook::{self as hook_verb, Answer, Verb, input_hash, question};
 use super::run::{Args, exit_with_status, is_live, variables};
 use crate::decision::shell_words;
 use crate::digest::sha256;
@@ -81,8 +81,8 @@ fn tool_call(named: Host, context: &mut Context) -> Result<()> {
             let base = context.base()?;
             // Files of skills and requests to the network are inside as well.
             let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
-            let by_name = matches!(effect.does, None | Some(Does::Skill | Does::Stdin | Does::Fetch | Does::None));
-            let listing = (by_name && effect.line.is_none(), effect.does.is_some() || effect.line.is_some());
+            let by_name = matches!(effect.does, Does::Unknown | Does::Skill | Does::Stdin | Does::Fetch | Does::None);
+            let listing = (by_name && effect.line.is_none(), effect.does != Does::Unknown || effect.line.is_some());
             let command = hook::command(tool);
             (tool, json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd }), Some(listing))
         }
@@ -94,7 +94,7 @@ fn tool_call(named: Host, context: &mut Context) -> Result<()> {
         Moment::Start | Moment::End | Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
     };
     let (is_listed, by_default) = listing.unwrap_or((false, true));
-    let (host_call, tool, is_result) = (hosted(&event)?, tool.name.clone(), listing.is_none());
+    let (host_call, tool, is_result) = (event.call, tool.name.clone(), listing.is_none());
     report(&ToolCall { host_call, tool, is_listed, by_default, data, is_result })?;
     context.out.answer(&Answer::of(event.host, listing.map(|_| &Verdict::Pass)))
 }

@@ -22,9 +22,9 @@ use crate::digest::sha256;
 use crate::guard::session_tmp;
 use crate::hook::{self, Event, Line, Moment, Output, Tool, ToolEffect, Verdict, effect_of, original_of, rewritten};
 use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
-use crate::policy::{Confirm, HostCall, LONGEST as LONGEST_RUN};
+use crate::policy::{Confirm, LONGEST as LONGEST_RUN};
 use crate::refusal::refuse;
-use crate::request::{Command, Form};
+use crate::request::Command;
 use crate::run::approvals::paused;
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
@@ -123,9 +123,9 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
     if matches!(event.moment, Moment::Other) {
         return context.out.answer(&Answer::of(event.host, None));
     }
-    let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
+    let _turn = enter(event.host, &event.call.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
-    engine.serve(hosted(&event)?);
+    engine.serve(event.call.clone());
     let moment = match &event.moment {
         Moment::Before(tool) => return before(&mut engine, &event, tool, context),
         Moment::After(tool, output) => return after(&mut engine, &event, tool, output, context),
@@ -171,15 +171,6 @@ pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Cont
     Ok(Some(note))
 }
 
-/// The tool call of the host, for the ledger.
-pub(super) fn hosted(event: &Event) -> Result<HostCall> {
-    let Event { host, session, call, .. } = event;
-    if session.contains(|c: char| c == '/' || c.is_control()) {
-        return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
-    }
-    Ok(HostCall { host: host.name().to_owned(), session: session.clone(), call: call.clone() })
-}
-
 pub(super) fn input_hash(tool: &Tool) -> String {
     sha256(Value::Object(tool.input.clone()).to_string().as_bytes())
 }
@@ -198,7 +189,7 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
     for word in context.handed_on() {
         program.push(text_of(word.as_ref())?);
     }
-    program.extend(["--hosted", &hosted(event)?.word(), "--format", "raw"].map(str::to_owned));
+    program.extend(["--hosted", &event.call.word(), "--format", "raw"].map(str::to_owned));
     let asking = Question { event, tool, cwd, program, is_shell };
     let (asked, input_hash) = (hook::command(tool), input_hash(tool));
     let is_first = is_new(engine, "host.intent", &input_hash)?;
@@ -281,21 +272,19 @@ impl Question<'_> {
             filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
         }
         match (effect.does, &effect.line) {
-            (Some(Does::Skill), _) | (_, Some(_)) if self.event.host == Host::Claude && !self.is_shell => {
+            (Does::Skill, _) | (_, Some(_)) if self.event.host == Host::Claude && !self.is_shell => {
                 let message = format!("{SHELL_PREFIX} is not the program of cp-exec, so commands would run outside");
                 Err(refuse("host_shell", message).hint(format!(
                     "`cp-exec hook install claude` sets env.{SHELL_PREFIX}; remove it from the settings of the project"
                 )))
             }
-            (does, Some(line)) => self.shell(engine, line.clone(), does.is_some() && self.is_shell),
-            (Some(Does::Read | Does::Write | Does::Patch | Does::Search), None) => {
-                Ok((Verdict::Pass, "paths".to_owned()))
-            }
-            (Some(Does::Fetch), None) => {
+            (does, Some(line)) => self.shell(engine, line.clone(), does != Does::Unknown && self.is_shell),
+            (Does::Read | Does::Write | Does::Patch | Does::Search, None) => Ok((Verdict::Pass, "paths".to_owned())),
+            (Does::Fetch, None) => {
                 self.by_name(engine, Some(format!("`{tool}` uses the network outside of the sandbox")))
             }
-            (Some(Does::Shell | Does::Stdin | Does::Skill | Does::None), None) => self.by_name(engine, None),
-            (None, None) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
+            (Does::Shell | Does::Stdin | Does::Skill | Does::None, None) => self.by_name(engine, None),
+            (Does::Unknown, None) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
         }
     }
 
@@ -336,7 +325,7 @@ impl Question<'_> {
         let is_rewritten = |original: &Line| rewritten(original, &self.program) == line.command;
         let line = original_of(&line).filter(is_rewritten).unwrap_or(line);
         let command = Command {
-            form: Form::Line(line.command.clone()),
+            line: Some(line.command.clone()),
             cwd: Some(line.cwd.display().to_string()),
             timeout: line.timeout,
             ..Command::default()

@@ -27,7 +27,7 @@ use crate::decision::confirm;
 use crate::digest::sha256;
 use crate::exec_result::ExecResult;
 use crate::policy::{Access, HostCall, Policy};
-use crate::request::{Command, Form, word_text};
+use crate::request::{Command, word_text};
 use crate::run::approvals::paused;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, Stream, streams, until_answered};
 use crate::verbs::{allow, check};
@@ -423,10 +423,9 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         cwd: args.cwd.clone(),
         timeout: args.timeout,
         confirm: args.write.confirm.clone(),
-        form: Form::of(args.string.as_deref(), &args.command),
         shell_text: args.shell_text.clone(),
         typed: args.hosted.is_none() && policy.actor.call.is_none(),
-        ..Command::default()
+        ..Command::of(args.string.as_deref(), &args.command)
     };
     command.env.extend(variables(&args.env)?);
     command.check().map(|()| command)
