@@ -140,7 +140,7 @@ fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(policy.base.join(policy.expand(name)));
     }
-    let pin = program::pinned(policy, name).cloned();
+    let pin = policy.exec().pin.get(name).cloned();
     let mut candidates = agent.path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file());
     pin.or_else(|| candidates.next()).ok_or_else(|| {
         Error::not_found(format!("program `{name}` not found on PATH"))

@@ -42,14 +42,9 @@ pub(crate) struct Pinned {
     pub prefix: Vec<String>,
 }
 
-/// The file to which a policy pins a name.
-pub(super) fn pinned<'a>(policy: &'a Policy, name: &str) -> Option<&'a PathBuf> {
-    policy.exec().pin.get(name)
-}
-
 /// Resolves a name without slashes to a file.
 pub(crate) fn resolve(policy: &Policy, name: &str) -> Result<PathBuf> {
-    let file = pinned(policy, name).cloned().map_or_else(|| on_path(policy, name), Ok)?;
+    let file = policy.exec().pin.get(name).cloned().map_or_else(|| on_path(policy, name), Ok)?;
     file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file))
 }
 
@@ -69,14 +64,14 @@ fn on_path(policy: &Policy, name: &str) -> Result<PathBuf> {
 /// The files that a name may mean, each with its path before and after links are resolved.
 pub(super) fn files(policy: &Policy, name: &str) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let on_path = policy.exec().path.iter().map(move |directory| directory.join(name));
-    let paths = pinned(policy, name).cloned().into_iter().chain(on_path);
+    let paths = policy.exec().pin.get(name).cloned().into_iter().chain(on_path);
     paths.filter_map(|path| path.canonicalize().ok().map(|file| (path, file)))
 }
 
 /// The `argv[0]` of a program. For a pinned program it is the pinned path, because Python finds its virtual environment
 /// by that path.
 pub(super) fn argv0(policy: &Policy, name: &str) -> String {
-    pinned(policy, name).map_or_else(|| name.to_owned(), |path| path.display().to_string())
+    policy.exec().pin.get(name).map_or_else(|| name.to_owned(), |path| path.display().to_string())
 }
 
 /// Checks a canonical file and pins it.

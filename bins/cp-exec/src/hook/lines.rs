@@ -6,23 +6,10 @@ use std::path::PathBuf;
 
 use cp_common::wire::quoted;
 
-/// A command line of a host's shell tool.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub command: String,
-    pub cwd: PathBuf,
-    /// The time limit of the host, in seconds.
-    pub timeout: Option<f64>,
-}
-
 /// A line of the host's shell that runs another one with this program: its path, and options.
-pub(crate) fn rewritten(line: &Line, program: &[String]) -> String {
-    let place = ["--cwd".to_owned(), line.cwd.display().to_string()];
-    let timeout = line.timeout.map(|limit| ["--timeout".to_owned(), limit.to_string()]);
-    let words = program.iter().chain(&place).chain(timeout.iter().flatten());
-    let words: Vec<String> = words.map(|word| quoted(word)).collect();
-    let command = line.command.replace('\'', r"'\''");
-    format!("{}; {} -c '{command}'", words_for_rules(&line.command), words.join(" "))
+pub(crate) fn rewritten(line: &str, program: &[String]) -> String {
+    let words: Vec<String> = program.iter().map(|word| quoted(word)).collect();
+    format!("{}; {} -c '{}'", words_for_rules(line), words.join(" "), line.replace('\'', r"'\''"))
 }
 
 /// Words that a shell does not take for the name of a command.
@@ -53,12 +40,11 @@ fn words_for_rules(line: &str) -> String {
 }
 
 /// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
-pub(crate) fn original_of(line: &Line) -> Option<Line> {
+pub(crate) fn original_of(line: &str) -> Option<String> {
     // The quoted word at the end of the line.
-    let words = line.command.match_indices(" -c '").map(|(at, mark)| &line.command[at + mark.len()..]);
+    let words = line.match_indices(" -c '").map(|(at, mark)| &line[at + mark.len()..]);
     let mut words = words.filter_map(|word| word.strip_suffix('\'')).map(|word| word.replace(r"'\''", "\0"));
-    let command = words.find(|word| !word.contains('\''))?.replace('\0', "'");
-    Some(Line { command, ..line.clone() })
+    Some(words.find(|word| !word.contains('\''))?.replace('\0', "'"))
 }
 
 /// A line of Claude Code's shell.

@@ -8,17 +8,17 @@ use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::Tool;
-use super::lines::Line;
 use crate::hosts::{Does, ToolRow};
-use crate::policy::Access;
+use crate::policy::{Access, LONGEST};
 use crate::refusal::refuse;
+use crate::request::Command;
 
 /// The effect of a tool call.
 #[derive(Debug)]
 pub(crate) struct ToolEffect {
     pub does: Does,
     /// The command line that it would run.
-    pub line: Option<Line>,
+    pub line: Option<Command>,
     /// The files that it would read or change.
     pub files: Vec<(Access, PathBuf)>,
 }
@@ -114,17 +114,22 @@ fn is_path_member(member: &str) -> bool {
     PATH_PARTS.iter().any(|part| member.contains(part))
 }
 
-fn line_of(tool: &Tool, directory: &[String], cwd: &Path) -> Result<Line> {
+fn line_of(tool: &Tool, directory: &[String], cwd: &Path) -> Result<Command> {
     let Tool { name, input, .. } = tool;
     let Some(command) = command(tool) else {
         return Err(
             Error::validation(format!("the tool `{name}` has no command that is one text")).with("rule", "host_tool")
         );
     };
-    let place = texts(input, directory).next().unwrap_or_default();
+    let cwd = below(cwd, texts(input, directory).next().unwrap_or_default());
     let timeout = input.get("timeout").and_then(Value::as_f64).filter(|limit| *limit >= 1.0);
-    // All hosts with such a member count in milliseconds.
-    Ok(Line { command: command.to_owned(), cwd: below(cwd, place), timeout: timeout.map(|limit| limit / 1000.0) })
+    Ok(Command {
+        line: Some(command.to_owned()),
+        cwd: Some(cwd.display().to_string()),
+        // All hosts with such a member count in milliseconds.
+        timeout: timeout.map(|limit| (limit / 1000.0).min(LONGEST)),
+        ..Command::default()
+    })
 }
 
 /// The texts of these members; a list gives several.

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use crate::decision::{self, confirm};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
-use crate::hook::{self, Event, Line, Moment, Output, Tool, ToolEffect, Verdict, effect_of, original_of, rewritten};
+use crate::hook::{self, Event, Moment, Output, Tool, ToolEffect, Verdict, effect_of, original_of, rewritten};
 use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
-use crate::policy::{Confirm, LONGEST as LONGEST_RUN};
+use crate::policy::Confirm;
 use crate::refusal::refuse;
 use crate::request::Command;
 use crate::run::approvals::paused;
@@ -278,7 +278,7 @@ impl Question<'_> {
                     "`cp-exec hook install claude` sets env.{SHELL_PREFIX}; remove it from the settings of the project"
                 )))
             }
-            (does, Some(line)) => self.shell(engine, line.clone(), does != Does::Unknown && self.is_shell),
+            (does, Some(line)) => self.shell(engine, line, does != Does::Unknown && self.is_shell),
             (Does::Read | Does::Write | Does::Patch | Does::Search, None) => Ok((Verdict::Pass, "paths".to_owned())),
             (Does::Fetch, None) => {
                 self.by_name(engine, Some(format!("`{tool}` uses the network outside of the sandbox")))
@@ -320,16 +320,14 @@ impl Question<'_> {
 
     /// Rewrites a command line to run in our sandbox, where it is decided about again. A contained line stays as it
     /// is, so that the host applies its own rules to it.
-    fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<(Verdict, String)> {
-        let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST_RUN)), ..line };
-        let is_rewritten = |original: &Line| rewritten(original, &self.program) == line.command;
-        let line = original_of(&line).filter(is_rewritten).unwrap_or(line);
-        let command = Command {
-            line: Some(line.command.clone()),
-            cwd: Some(line.cwd.display().to_string()),
-            timeout: line.timeout,
-            ..Command::default()
-        };
+    fn shell(&self, engine: &mut Engine, asked: &Command, contained: bool) -> Result<(Verdict, String)> {
+        let options = [("--cwd", asked.cwd.clone()), ("--timeout", asked.timeout.map(|limit| limit.to_string()))];
+        let options = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        let program: Vec<String> = self.program.iter().cloned().chain(options.flatten()).collect();
+        let line = asked.line.as_deref().unwrap_or_default();
+        let original = original_of(line).filter(|original| rewritten(original, &program) == line);
+        let line = original.unwrap_or_else(|| line.to_owned());
+        let command = Command { line: Some(line.clone()), ..asked.clone() };
         command.check()?;
         let decision = decision::decide(&engine.policy, &mut engine.hashes, &command)?;
         if contained {
@@ -337,7 +335,7 @@ impl Question<'_> {
         }
         let mut input = self.tool.input.clone();
         let member = if input.contains_key("command") { "command" } else { "cmd" };
-        input.insert(member.to_owned(), rewritten(&line, &self.program).into());
+        input.insert(member.to_owned(), rewritten(&line, &program).into());
         Ok((Verdict::Rewrite(input), decision.finding.rule))
     }
 }
