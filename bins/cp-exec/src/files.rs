@@ -2,6 +2,7 @@
 //! bounded files of the home.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -190,7 +191,7 @@ pub(crate) fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> 
     if text.len() > LONGEST_DIFFERENCE {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(LONGEST_DIFFERENCE));
-        text += &format!("\n[… {} bytes are not shown …]\n", whole - text.len());
+        let _ = write!(text, "\n[… {} bytes are not shown …]\n", whole - text.len());
     }
     text
 }

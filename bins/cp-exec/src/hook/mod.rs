@@ -81,7 +81,12 @@ pub(crate) fn decode(bytes: &[u8], host: Host) -> Result<Event> {
     let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
     check(bytes).map_err(|fault| unclear(fault.to_string()))?;
     let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
-    decoded(&members, host).ok_or_else(|| unclear(format!("{} does not write it so", host.name())))
+    let event = decoded(&members, host).ok_or_else(|| unclear(format!("{} does not write it so", host.name())))?;
+    // The call is written as HOST/SESSION/CALL.
+    if event.call.session.contains(|c: char| c == '/' || c.is_control()) {
+        return Err(unclear("the id of its session has a slash or a control character in it".to_owned()));
+    }
+    Ok(event)
 }
 
 fn decoded(members: &Members, host: Host) -> Option<Event> {
@@ -105,12 +110,10 @@ fn decoded(members: &Members, host: Host) -> Option<Event> {
     };
     let is_of_tool = matches!(moment, Moment::Before(_) | Moment::After(..));
     let call = text(members, "tool_use_id").or_else(|| Some(String::new()).filter(|_| !is_of_tool))?;
-    // The call is written as HOST/SESSION/CALL.
-    let session = text(members, "session_id").filter(|id| !id.contains(|c: char| c == '/' || c.is_control()))?;
     Some(Event {
         host,
         moment,
-        call: HostCall { host: host.name().to_owned(), session, call },
+        call: HostCall { host: host.name().to_owned(), session: text(members, "session_id")?, call },
         cwd: text(members, "cwd").map(PathBuf::from),
         mode: text(members, "permission_mode"),
     })
