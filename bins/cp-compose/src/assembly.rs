@@ -11,7 +11,7 @@ use cp_common::wire::{Block, Content, Prompt, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_policy::prompts::Prompts;
-use cp_policy::{GovernedPrompts, Llm, Redact, table};
+use cp_policy::{Demand, Llm, table};
 use cp_redact::Redactor;
 use cp_table::Template;
 
@@ -213,7 +213,7 @@ fn governed(
     variables: &BTreeMap<String, String>,
     context: &Context,
 ) -> Result<Option<Governed>> {
-    let required = policy.governed_prompts == GovernedPrompts::Require;
+    let required = policy.governed_prompts == Demand::Required;
     if !required && identity.prompt.is_none() {
         return Ok(None);
     }
@@ -296,12 +296,12 @@ pub(crate) struct Past {
 
 /// Refuses a command line that policy does not allow.
 pub(crate) fn permit(policy: &Llm, identity: &Identity) -> Result<()> {
-    if identity.no_redact && policy.redact == Redact::Require {
+    if identity.no_redact && policy.redact == Demand::Required {
         return Err(Error::new(Code::Forbidden, "policy does not allow --no-redact")
             .with("rule", "llm.redact")
             .hint("remove --no-redact"));
     }
-    if policy.governed_prompts == GovernedPrompts::Log {
+    if policy.governed_prompts == Demand::Nothing {
         return Ok(());
     }
     if identity.prompt.is_none() {

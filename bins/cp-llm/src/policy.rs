@@ -7,7 +7,7 @@ use cp_common::home::config::variable;
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::template::begins_with;
-use cp_policy::{GovernedPrompts, Llm, Network, table};
+use cp_policy::{Demand, Llm, table};
 
 /// The variable with the token that permits use of the network.
 const TOKEN: &str = "CAPABILITY_NETWORK";
@@ -28,7 +28,7 @@ impl Policy {
 
     /// The reason that permits the use of the network, for the ledger. Fails if a token is required and missing.
     pub(crate) fn permission(&self) -> impl Fn() -> Result<&'static str> + Copy + Send + Sync + use<> {
-        let needs_token = self.table.network == Network::Token;
+        let needs_token = self.table.network == Demand::Required;
         move || match needs_token {
             false => Ok("allow"),
             true if variable(TOKEN).is_some() => Ok("token"),
@@ -42,7 +42,7 @@ impl Policy {
 
     /// Fails if a governed prompt is required and this one is not.
     pub(crate) fn permit(&self, prompt_id: Option<&str>, system: &str) -> Result<()> {
-        if self.table.governed_prompts == GovernedPrompts::Log {
+        if self.table.governed_prompts == Demand::Nothing {
             return Ok(());
         }
         let refused = |why: String| {

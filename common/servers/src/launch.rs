@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::hints::check_fetch;
 use crate::narrowed::narrowed;
-use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
+use crate::policy::{LIFETIME, Policy, Sandbox, Table, list, matches};
 use crate::spec::{Spec, is_name};
 
 /// The variables of a server outside the sandbox.
@@ -110,7 +110,7 @@ impl Launcher {
         tool: &str,
         is_destructive: bool,
     ) -> Option<(&'static str, String)> {
-        let mut patterns = self.policy.list("tools", "approve");
+        let mut patterns = list(&self.policy.tools, "approve");
         // cp-toolloop offers it by the second name if another tool has the first one.
         if patterns.any(|pattern| matches(pattern, tool) || matches(pattern, &format!("{server}_{tool}"))) {
             return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
@@ -148,7 +148,7 @@ impl Launcher {
             // A resumed run may be in another directory.
             Some(coprocess::find(&self.base.join(&*program).display().to_string())?)
         } else {
-            let mut listed = self.policy.list("exec", "path");
+            let mut listed = list(&self.policy.exec, "path");
             let ours = program.starts_with("cp-").then(|| coprocess::find(program).ok()).flatten();
             ours.or_else(|| coprocess::on_path(program))
                 .or_else(|| listed.find_map(|directory| coprocess::find(&format!("{directory}/{program}")).ok()))

@@ -14,7 +14,7 @@ use crate::spec::Spec;
 pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
     let Spec { argv, table, .. } = spec;
     let program = argv.first().cloned().unwrap_or_default();
-    let [mut exec, mut paths, mut projects] = ["exec", "paths", "project"].map(|name| policy.other(name));
+    let Policy { mut exec, mut paths, project: mut projects, .. } = policy.clone();
     exec.remove("env_allow");
     let mut env: toml::Table = taken(&mut exec, "env_set").unwrap_or_default();
     env.extend(table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into()))));
@@ -89,12 +89,13 @@ mod tests {
 
     #[test]
     fn narrowed_policy_has_programs_and_paths_of_policy_and_network_of_table() {
-        let policy = Policy::of_text(
+        let policy: Policy = toml::from_str(
             "[exec]\nallowed_commands = [\"git\", \"rm\"]\nrestricted_commands = [\"dd\"]\ntimeout = 5\nnetwork = \"host\"\n\
              [[exec.rule]]\ncommand = \"x\"\ndecision = \"deny\"\nmatch = [\"x a\"]\n\
              [paths]\nread = [\".\", \"~/a \\\"b\\\"\"]\nforbidden = [\"**/.env\"]\n\
              [mcp.s]\nnetwork = \"loopback\"\nwrite = [\"/data\"]\n",
-        );
+        )
+        .unwrap();
         let argv = vec!["/opt/x/server".to_owned(), "--all".to_owned()];
         let spec = Spec { argv, table: policy.table("s"), ..Spec::default() };
         let text = narrowed(&policy, &spec, &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn tilde_of_other_owner_is_expanded() {
-        let mut policy = Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n");
+        let mut policy: Policy = toml::from_str("[paths]\nread = [\"~/a\", \"~b\"]\n").unwrap();
         policy.tilde = Some("/root".to_owned());
         let text = narrowed(&policy, &Spec::default(), &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
         let parsed: toml::Table = toml::from_str(&text).unwrap();

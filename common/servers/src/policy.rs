@@ -1,12 +1,12 @@
 //! `[mcp.NAME]` of the policy: the command of a server, and its permissions.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use cp_common::home::config::explain;
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
-use cp_policy::table;
+use cp_policy::{home_of, read_policy};
 use serde::Deserialize;
 
 /// How long a server may run in the sandbox, which is the limit of cp-exec.
@@ -70,7 +70,8 @@ impl Table {
         if let Some((key, _)) = times.find(|(_, time)| time.is_some_and(|time| !(time > 0.0 && time <= most))) {
             return Err(wrong(format!("{key} must be more than 0 and at most {most} seconds")));
         }
-        match self.env.iter().find(|variable| is_key_of_model(variable)) {
+        let is_of_model = |variable: &&String| KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix));
+        match self.env.iter().find(is_of_model) {
             Some(key) => Err(wrong(format!("env lists {key}, and servers must not get the keys of model providers"))
                 .hint("give the server a key of its own under another name")),
             None => Ok(()),
@@ -89,63 +90,37 @@ pub enum Sandbox {
     None,
 }
 
-/// The tables of other programs that servers need.
-const OTHERS: [&str; 4] = ["exec", "paths", "project", "tools"];
-
 /// The part of the policy that concerns servers. The tables of other programs are copied.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Policy {
-    servers: BTreeMap<String, Table>,
-    others: BTreeMap<&'static str, toml::Table>,
+    mcp: BTreeMap<String, Table>,
+    pub(crate) exec: toml::Table,
+    pub(crate) paths: toml::Table,
+    pub(crate) project: toml::Table,
+    pub(crate) tools: toml::Table,
     /// The home directory of the policy's owner, if another user runs this program.
+    #[serde(skip)]
     pub(crate) tilde: Option<String>,
 }
 
 impl Policy {
     /// Reads the policy. Without a file the built-in policy applies.
     pub(crate) fn load(context: &Context) -> Result<Self> {
-        let (home, file) = (&context.home, context.home.policy_file());
-        let servers: BTreeMap<String, Table> = table(home, "mcp")?;
-        for (name, table) in &servers {
-            table.check(name).map_err(|e| e.in_file(&file).fatal())?;
-        }
-        let others = OTHERS.into_iter().map(|name| Ok((name, table(home, name)?))).collect::<Result<_>>()?;
-        let mut policy = Self { servers, others, tilde: None };
-        let Ok(meta) = file.metadata() else { return Ok(policy) };
-        let owner = meta.uid();
-        // A group with the number of the owner is the owner's private group.
-        let shared = meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != owner;
-        if meta.mode() & 0o002 != 0 || shared {
-            let fix = format!("chmod go-w {}", file.display());
-            return Err(Error::config("others can write the policy").in_file(&file).hint(fix).fatal());
-        }
-        policy.tilde = if owner == rustix::process::getuid().as_raw() { None } else { home_of(owner) };
-        Ok(policy)
-    }
-
-    /// A policy of a test.
-    #[cfg(test)]
-    pub(crate) fn of_text(text: &str) -> Self {
-        let mut whole: toml::Table = toml::from_str(text).unwrap();
-        let servers = whole.remove("mcp").and_then(|table| table.try_into().ok()).unwrap_or_default();
-        let others = OTHERS.into_iter().filter_map(|name| Some((name, whole.remove(name)?.try_into().ok()?)));
-        Self { servers, others: others.collect(), tilde: None }
-    }
-
-    /// A table of another program.
-    pub(crate) fn other(&self, name: &str) -> toml::Table {
-        self.others.get(name).cloned().unwrap_or_default()
-    }
-
-    /// The texts of a list of another program.
-    pub(crate) fn list(&self, name: &str, key: &str) -> impl Iterator<Item = &str> {
-        let list = self.others.get(name).and_then(|table| table.get(key)?.as_array());
-        list.into_iter().flatten().filter_map(toml::Value::as_str)
+        let file = context.home.policy_file();
+        let Some((text, owner)) = read_policy(&file)? else { return Ok(Self::default()) };
+        let parsed = toml::from_str(&text).map_err(|e| explain(&text, &e));
+        let checked = parsed.and_then(|policy: Self| {
+            policy.mcp.iter().try_for_each(|(name, table)| table.check(name)).map(|()| policy)
+        });
+        let policy = checked.map_err(|e| e.in_file(&file).fatal())?;
+        let is_other = owner != rustix::process::getuid().as_raw();
+        Ok(Self { tilde: is_other.then(|| home_of(owner).display().to_string()), ..policy })
     }
 
     /// The table of a server. The default is the sandbox, without a name of the network.
     pub(crate) fn table(&self, name: &str) -> Table {
-        self.servers.get(name).cloned().unwrap_or_default()
+        self.mcp.get(name).cloned().unwrap_or_default()
     }
 }
 
@@ -159,18 +134,9 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// True if a variable holds the key of a model provider, which no server gets.
-fn is_key_of_model(variable: &str) -> bool {
-    KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix))
-}
-
-/// The home directory of a user in the password file.
-fn home_of(uid: u32) -> Option<String> {
-    let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    users.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        (fields.get(2)? == &uid.to_string()).then(|| fields.get(5).map(|&home| home.to_owned())).flatten()
-    })
+/// The texts of a list in the table of another program.
+pub(crate) fn list<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item = &'a str> {
+    table.get(key).and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str)
 }
 
 #[cfg(test)]

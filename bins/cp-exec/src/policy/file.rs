@@ -1,20 +1,22 @@
 //! The policy file: programs that may run, paths that may be read and written, and rules about arguments. See
-//! cp-policy(5).
+//! cp-policy(5). Also the users whose directories of programs it trusts.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use cp_common::home::config::explain;
 use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
+use cp_policy::{home_of, others_write, read_policy};
 use serde::{Deserialize, Serialize};
 
 use super::patterns::expand;
-use super::trust::{home_of, others_write};
 use crate::data::parsed;
 use crate::digest::sha256;
+use crate::refusal::refuse;
 use crate::sandbox::plan::{Layer, Profile};
 
 /// The settings of a policy file. Missing settings have built-in values.
@@ -242,30 +244,12 @@ pub(crate) struct Loaded {
 
 /// Reads the policy of a home. Without a file the built-in policy applies, which allows no command.
 pub(crate) fn load(file: &Path) -> Result<Loaded> {
-    let me = rustix::process::getuid().as_raw();
-    let (text, owner) = match std::fs::read_to_string(file) {
-        Ok(text) => {
-            let meta = std::fs::metadata(file).map_err(|e| Error::io("the policy", e).in_file(file).fatal())?;
-            if others_write(&meta) {
-                return Err(Error::config("other users can write the policy")
-                    .in_file(file)
-                    .hint(format!("chmod go-w {}", file.display()))
-                    .fatal());
-            }
-            (Some(text), meta.uid())
-        }
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => (None, me),
-        Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(file).fatal()),
-    };
-    let settings = match &text {
-        Some(text) => parse(text).map_err(|e| e.in_file(file).fatal())?,
-        None => Settings::default(),
-    };
-    Ok(Loaded {
-        file: text.is_some().then(|| file.to_owned()),
-        sha256: sha256(text.unwrap_or_default().as_bytes()),
-        ..Loaded::of(settings, owner)
-    })
+    let read = read_policy(file)?;
+    let is_there = read.is_some();
+    let (text, owner) = read.unwrap_or_else(|| (String::new(), rustix::process::getuid().as_raw()));
+    let settings = parse(&text).map_err(|e| e.in_file(file).fatal())?;
+    let file = is_there.then(|| file.to_owned());
+    Ok(Loaded { file, sha256: sha256(text.as_bytes()), ..Loaded::of(settings, owner) })
 }
 
 impl Loaded {
@@ -357,6 +341,43 @@ pub(crate) fn built_in() -> &'static BuiltIn {
     &BUILT_IN
 }
 
+/// Refuses a directory of programs that users other than root and `owner` can write to, because they could replace
+/// programs.
+pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
+    const STICKY: u32 = 0o1000;
+    for above in directory.ancestors() {
+        let meta = fs::metadata(above).map_err(|e| Error::io("cannot read the attributes", e).in_file(above))?;
+        let trusted = is_root(meta.uid()) || meta.uid() == owner;
+        // A sticky directory above it is safe, because other users can add entries but not replace them.
+        let shared = above != directory && meta.mode() & STICKY != 0;
+        if !trusted || (others_write(&meta) && !shared) {
+            return Err(refuse("path_unsafe", format!("other users can write to {}", above.display())).hint(
+                "the owner of the directory can take the permission away (chmod go-w), and the owner of the policy the directory from exec.path",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// True if files with this uid are those of root in this user namespace, which is read once.
+fn is_root(uid: u32) -> bool {
+    static UNMAPPED: OnceLock<Option<u32>> = OnceLock::new();
+    let unmapped = UNMAPPED.get_or_init(|| {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let nobody = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+        nobody.trim().parse().ok().filter(|_| leaves_out_root(&map))
+    });
+    uid == 0 || *unmapped == Some(uid)
+}
+
+/// True for a user namespace that maps only one other user, as `unshare -Ur` makes it, or no root: files of root have
+/// the overflow uid there.
+fn leaves_out_root(map: &str) -> bool {
+    let lines = || map.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let maps_root = lines().any(|line| line.first() == Some(&"0"));
+    !map.is_empty() && (!maps_root || lines().all(|line| line[1..] != ["0", "1"] && line.last() == Some(&"1")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,5 +414,21 @@ mod tests {
         let everything = "[exec]\nallowed_commands = [\"*\"]\n";
         assert!(fault(&format!("{everything}profile = \"strict\"\n")).0.contains("listed programs only"));
         assert!(parse(everything).unwrap().exec.allows_all());
+    }
+
+    #[test]
+    fn root_is_unmapped_where_only_other_users_are_mapped() {
+        for (map, expected) in [
+            ("0 1000 1\n", true),
+            ("1000 1000 1\n", true),
+            ("1000 0 1\n", true),
+            ("0 0 1\n", false),
+            ("0 0 4294967295\n", false),
+            ("0 100000 65536\n", false),
+            ("0 1000 1\n1 100000 65536\n", false),
+            ("", false),
+        ] {
+            assert_eq!(leaves_out_root(map), expected, "{map}");
+        }
     }
 }

@@ -9,7 +9,6 @@ mod file;
 mod hidden;
 mod modules;
 mod patterns;
-mod trust;
 mod walk;
 
 use std::borrow::Cow;
@@ -20,20 +19,20 @@ use cp_common::context::options::Origin;
 use cp_common::home::{Home, resolved};
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
+pub(crate) use cp_policy::{home_of, name_of, others_write};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::bounds::Access;
 use self::bounds::Bounds;
 use self::file::Exec;
 pub(crate) use self::file::{
-    Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, load, parse,
+    Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, check_directory, load, parse,
 };
 pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;
 use self::modules::{Governed, modules};
 use self::patterns::{Anchors, Pattern, patterns};
 pub(crate) use self::patterns::{escaped, expand, normal};
-pub(crate) use self::trust::{check_directory, home_of, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
 use crate::refusal::refuse;
