@@ -193,9 +193,12 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// True if one of these options is given.
+/// True if one of these options is given, or `--name=FORM` with a value of this form.
 pub(super) fn has_option(given: &[Given<'_>], options: &[impl AsRef<str>]) -> bool {
-    given.iter().any(|(name, _)| options.iter().any(|option| name.is(option.as_ref())))
+    options.iter().any(|option| match option.as_ref().split_once('=') {
+        None => given.iter().any(|(name, _)| name.is(option.as_ref())),
+        Some((option, form)) => values_of(given, &[option]).any(|value| name_matches(form, value)),
+    })
 }
 
 /// The values of an option.

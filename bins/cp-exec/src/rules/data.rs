@@ -175,12 +175,10 @@ pub(super) struct Clause {
     /// The program's own command is one of these: `push`, or `stash drop`.
     pub(super) command: Vec<String>,
     pub(super) not_command: Vec<String>,
-    /// One of these options is given.
+    /// One of these options is given; `--name=FORM` with a value of this form.
     pub(super) options: Vec<String>,
     /// None of these options is given.
     pub(super) no_options: Vec<String>,
-    /// One of these options has a value of one of these forms.
-    pub(super) values: BTreeMap<String, Vec<String>>,
     /// An operand after the command has one of these forms.
     pub(super) operands: Vec<String>,
     /// An operand, or the value of an option, has one of these forms, whatever the case of its letters.
@@ -191,8 +189,8 @@ pub(super) struct Clause {
     pub(super) after_dashes: bool,
     /// An operand names an existing file, or is a pattern.
     pub(super) existing: bool,
-    /// An operand resolves to one of these places.
-    pub(super) places: Vec<Place>,
+    /// An operand resolves to this place.
+    pub(super) place: Option<Place>,
 }
 
 /// A place whose removal destroys more than the files of a run.

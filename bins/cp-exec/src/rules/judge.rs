@@ -1,8 +1,9 @@
 //! The verdict on a command: the policy's own rules, then the built-in rules, and the finding that they lead to.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::Result;
+use cp_common::home::resolved;
 
 use super::arguments::{Arguments, has_option, values_of};
 use super::data::{self, Clause, Kind, Place, Rule as BuiltIn, roles};
@@ -36,8 +37,7 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     let arguments = Arguments::read(argv);
     let home = policy.home_text();
     let places = Places { cwd, project: &policy.base, home: &home };
-    let own = policy.exec().rule.iter().filter(|rule| is_about(rule, &arguments));
-    let own = own.map(|rule| of_policy(rule, &arguments, &places));
+    let own = policy.exec().rule.iter().filter_map(|rule| of_policy(rule, &arguments, &places));
     let (is_server, publishes) = (policy.is_of_server, !policy.exec().network.is_closed());
     let holds = |rule: &BuiltIn| {
         scope.includes(rule)
@@ -66,17 +66,25 @@ pub(super) fn of_data<'a>(
     })
 }
 
-fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Finding {
-    let is_final =
-        arguments.is_command(&roles().final_commands) || of_data(arguments, places, |_| true).any(|it| it.is_final);
-    let reason = rule.reason.clone().unwrap_or_else(|| format!("a rule of the policy about `{}`", rule.command));
-    Finding { verdict: rule.decision, rule: format!("policy.{}", rule.command), reason, is_final, hint: None }
+/// The finding of a rule of the policy, if it applies to a command line.
+fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Option<Finding> {
+    let applies = name_matches(&rule.command, arguments.name())
+        && (rule.subcommands.is_empty() || arguments.is_command(&rule.subcommands))
+        && (rule.options.is_empty() || arguments.has_option(&rule.options));
+    applies.then(|| Finding {
+        verdict: rule.decision,
+        rule: format!("policy.{}", rule.command),
+        reason: rule.reason.clone().unwrap_or_else(|| format!("a rule of the policy about `{}`", rule.command)),
+        is_final: arguments.is_command(&roles().final_commands)
+            || of_data(arguments, places, |_| true).any(|it| it.is_final),
+        hint: None,
+    })
 }
 
 /// Refuses a script outside of the execute paths.
 fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Option<Finding> {
     let (path, _) = arguments.script()?;
-    let full = cp_common::home::resolved(&cwd.join(policy.expand(path)));
+    let full = resolved(&cwd.join(policy.expand(path)));
     let is_input = path == "-" || full.starts_with("/dev") || full.starts_with("/proc");
     if is_input || policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
         return None;
@@ -138,31 +146,12 @@ impl Finding {
     }
 }
 
-/// True if a rule of the policy applies to a command line.
-fn is_about(rule: &Rule, arguments: &Arguments<'_>) -> bool {
-    name_matches(&rule.command, arguments.name())
-        && (rule.subcommands.is_empty() || arguments.is_command(&rule.subcommands))
-        && (rule.options.is_empty() || arguments.has_option(&rule.options))
-}
-
 /// The directories that words are resolved against.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     pub cwd: &'a Path,
     pub project: &'a Path,
     pub home: &'a str,
-}
-
-impl Places<'_> {
-    /// The working directory of a command, after the options that change it.
-    fn directory(&self, arguments: &Arguments<'_>) -> PathBuf {
-        arguments.directories().fold(self.cwd.to_owned(), |path, next| path.join(next))
-    }
-
-    /// The resolved path of a word.
-    fn path(&self, directory: &Path, word: &str) -> PathBuf {
-        cp_common::home::resolved(&directory.join(expand(word, self.home)))
-    }
 }
 
 impl Place {
@@ -185,28 +174,23 @@ impl Clause {
         let values = options.iter().filter_map(|(_, value)| *value);
         let mut words = values.chain(arguments.operands().iter().map(|operand| operand.word));
         let is_off = |off: &[String]| values_of(options, off).any(|value| ["false", "none"].contains(&value));
+        // The working directory, after the options that change it.
+        let directory = arguments.directories().fold(places.cwd.to_owned(), |path, next| path.join(next));
         let exists = |word: &str| {
-            let path = || places.directory(arguments).join(word);
-            word != "-" && (word.contains(['*', '?', '[']) || std::fs::symlink_metadata(path()).is_ok())
+            word != "-" && (word.contains(['*', '?', '[']) || directory.join(word).symlink_metadata().is_ok())
         };
-        let in_place = |word: &str| {
-            let path = places.path(&places.directory(arguments), word);
-            self.places.iter().any(|place| place.contains(&path, places))
-        };
+        let is_in =
+            |place: Place, word: &str| place.contains(&resolved(&directory.join(expand(word, places.home))), places);
         (!is_of_command || arguments.is_command(&self.command))
             && !arguments.is_command(&self.not_command)
             && (self.options.is_empty() || has_option(options, &self.options))
             && (!has_option(options, &self.no_options) || is_off(&self.no_options))
-            && self
-                .values
-                .iter()
-                .all(|(option, forms)| values_of(options, &[option]).any(|value| of_form(forms, value)))
             && (self.operands.is_empty() || operands.iter().any(|operand| of_form(&self.operands, operand.word)))
             && (self.words.is_empty() || words.any(|word| of_form(&self.words, &word.to_ascii_lowercase())))
             && (self.at_least == 0 || operands.len() >= self.at_least)
             && (!self.after_dashes || operands.iter().any(|operand| operand.after_dashes))
             && (!self.existing || operands.iter().any(|operand| exists(operand.word)))
-            && (self.places.is_empty() || operands.iter().any(|operand| in_place(operand.word)))
+            && self.place.is_none_or(|place| operands.iter().any(|operand| is_in(place, operand.word)))
     }
 }
 
