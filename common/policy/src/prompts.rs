@@ -72,16 +72,14 @@ impl Prompts {
     /// True if a system text consists only of active prompts with their registered content.
     pub fn make_up(&self, system: &str) -> bool {
         fn made_of(rest: &str, texts: &[String]) -> bool {
-            let after = |text: &String| rest.strip_prefix(text.trim_end());
             texts
                 .iter()
-                .filter_map(after)
+                .filter_map(|text| rest.strip_prefix(text.as_str()))
                 .any(|after| after.is_empty() || after.strip_prefix("\n\n").is_some_and(|after| made_of(after, texts)))
         }
-        let texts: Vec<String> =
-            self.table.rows.iter().filter_map(|row| self.text(row.get("prompt_id")).ok()).collect();
-        system.is_empty()
-            || made_of(system, &texts.into_iter().filter(|text| !text.trim_end().is_empty()).collect::<Vec<_>>())
+        let texts = self.table.rows.iter().filter_map(|row| self.text(row.get("prompt_id")).ok());
+        let texts = texts.map(|text| text.trim_end().to_owned()).filter(|text| !text.is_empty());
+        system.is_empty() || made_of(system, &texts.collect::<Vec<_>>())
     }
 }
 

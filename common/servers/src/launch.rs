@@ -9,10 +9,9 @@ use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::{Code, Context, Error, Result};
 use tempfile::TempDir;
 
-use crate::hints::check_fetch;
+use crate::launcher::check_fetch;
 use crate::narrowed::narrowed;
-use crate::policy::{LIFETIME, Policy, Sandbox, Table, list, matches};
-use crate::spec::{Spec, is_name};
+use crate::policy::{LIFETIME, Policy, Sandbox, Spec, Table, is_name, list, matches};
 
 /// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -123,7 +122,11 @@ impl Launcher {
     /// exist until the server has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<TempDir>)> {
         let (command, home) = match spec.table.sandbox {
-            _ if is_cp_mcp(spec) => (self.bridge(spec), None),
+            // `cp-mcp` in our context starts its own server in the sandbox, and applies the table of the policy.
+            _ if is_cp_mcp(spec) => {
+                let words = spec.argv.iter().skip(1).map(OsString::from);
+                (cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(words)), None)
+            }
             Sandbox::None => (outside(spec)?, None),
             Sandbox::Tool => {
                 check_fetch(spec, &self.base)?;
@@ -132,13 +135,6 @@ impl Launcher {
             }
         };
         Ok((Child::start(&format!("the server {}", spec.name), &command.dir(&self.base), OPTIONS)?, home))
-    }
-
-    /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the
-    /// policy.
-    fn bridge(&self, spec: &Spec) -> Expression {
-        let own = spec.argv.iter().skip(1).map(OsString::from);
-        cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(own))
     }
 
     /// A command with the absolute path of its program.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, resolved};
 use serde::de::DeserializeOwned;
 
-use crate::policy::Policy;
-use crate::spec::Spec;
+use crate::policy::{Policy, Spec};
 
 /// The policy for this server: the same paths, programs and limits, its own network and variables. The programs that it
 /// starts run in its sandbox.

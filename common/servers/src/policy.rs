@@ -1,4 +1,4 @@
-//! `[mcp.NAME]` of the policy: the command of a server, and its permissions.
+//! A server: its name, its command, and its permissions in `[mcp.NAME]` of the policy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,6 +79,30 @@ impl Table {
     }
 }
 
+/// The longest tool name that every provider accepts.
+pub const LONGEST_NAME: usize = 64;
+
+/// A server.
+#[derive(Clone, Debug, Default)]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// Its command.
+    pub argv: Vec<String>,
+    /// Its table of the policy.
+    pub table: Table,
+}
+
+/// True if a server or tool can have this name, which every provider accepts, and which is not a path.
+pub fn is_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_in_names)
+}
+
+/// True if a byte can be in a name.
+pub fn is_in_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
 /// Where a server runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -141,11 +165,21 @@ pub(crate) fn list<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item 
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{is_name, matches};
 
     #[test]
     fn star_matches_anything() {
         assert!(matches("*", "x") && matches("de*y", "deploy") && matches("deploy", "deploy"));
         assert!(!matches("deploy", "deploy_all") && !matches("*_all", "deploy") && matches("a*b*c", "aXbYc"));
+    }
+
+    #[test]
+    fn name_is_letters_digits_underscores_and_hyphens() {
+        for good in ["a", "word_count", "mcp-files_read", &"x".repeat(64)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "../x", "a.b", "a b", "ä", "a/b", "a\n", &"x".repeat(65)] {
+            assert!(!is_name(bad), "{bad}");
+        }
     }
 }
