@@ -7,10 +7,9 @@ use cp_common::{Error, Result};
 use cp_ledger::blob;
 
 use super::Policy;
-use super::bounds::Access;
 use super::file::built_in;
 use super::modules::{Governed, Module};
-use super::patterns::{Pattern, check_links, covering};
+use super::patterns::{Access, Pattern, check_links, covering};
 use crate::names::{is_guarded, is_guarded_by_link};
 use crate::nofollow::{self, Node, follow};
 use crate::refusal::{TO_ALLOW, allow_line, denied, refuse_link};
@@ -164,7 +163,7 @@ impl Policy {
     /// Refuses a path that a pattern of a list excludes.
     fn check_pattern(&self, access: Access, path: &Path, list: &str, pattern: Option<&Pattern>) -> Result<()> {
         let Some(pattern) = pattern else { return Ok(()) };
-        let error = denied(access.name(), path).with("rule", list).with("pattern", pattern.text());
+        let error = denied(access.name(), path).with("rule", list).with("pattern", pattern.text.as_str());
         Err(error.hint(self.setting_hint(&format!("paths.{list}"))))
     }
 }

@@ -4,7 +4,6 @@
 //! A [`Policy`] is the policy in force, with every pattern resolved against the base, the home and the session. It does
 //! not change after it is read. Decisions and the sandbox query paths here.
 
-mod bounds;
 mod file;
 mod hidden;
 mod modules;
@@ -22,8 +21,6 @@ use cp_egress::Network;
 pub(crate) use cp_policy::{home_of, name_of, others_write};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::bounds::Access;
-use self::bounds::Bounds;
 use self::file::Exec;
 pub(crate) use self::file::{
     Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, check_directory, load, parse,
@@ -31,8 +28,8 @@ pub(crate) use self::file::{
 pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;
 use self::modules::{Governed, modules};
-use self::patterns::{Anchors, Pattern, patterns};
-pub(crate) use self::patterns::{escaped, expand, normal};
+pub(crate) use self::patterns::{Access, escaped, expand, normal};
+use self::patterns::{Anchors, Bounds, Pattern, patterns};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
 use crate::refusal::refuse;
@@ -237,21 +234,15 @@ impl Policy {
         let base = &self.base;
         let paths = &self.loaded.settings.paths;
         let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
-        let (why, all) = if base == Path::new("/") {
-            ("the root of the file system", true)
-        } else if *base == self.loaded.home {
-            ("a home directory", true)
-        } else {
-            ("a directory that contains the cp home", self.cp_home.is_below(base))
+        let names_base =
+            |pattern: &Pattern| pattern.text != "." && pattern.text != "./" && pattern.tree() == Some(base);
+        let why = match base.as_path() {
+            _ if !uses_base || self.bounds.list(Access::Read).iter().any(names_base) => return Ok(()),
+            base if base == Path::new("/") => "the root of the file system",
+            base if base == self.loaded.home => "a home directory",
+            base if self.cp_home.is_below(base) => "a directory that contains the cp home",
+            _ => return Ok(()),
         };
-        let by_name = || {
-            let listed =
-                |pattern: &Pattern| pattern.text() != "." && pattern.text() != "./" && pattern.tree() == Some(base);
-            self.bounds.list(Access::Read).iter().any(listed)
-        };
-        if !uses_base || !all || by_name() {
-            return Ok(());
-        }
         Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
             "start in a project directory, or give --base DIR; {}",
             self.setting_hint("the directory by name in paths.read and paths.write")
@@ -271,17 +262,11 @@ impl Policy {
     /// Paths that are not granted because of a link, and patterns that the kernel does not enforce, as they are
     /// recorded.
     pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
-        let mut missing: Vec<String> = self.not_granted.iter().map(|why| format!("not_granted: {why}")).collect();
-        for pattern in self.bounds.granting() {
-            match pattern.tree() {
-                None => missing.push(format!("not_kernel_enforced: {}", pattern.text())),
-                Some(tree) => {
-                    missing.extend(first_link(tree).map(|link| {
-                        format!("not_granted: `{}` goes through the link {}", pattern.text(), link.display())
-                    }));
-                }
-            }
-        }
-        missing
+        let missing = self.bounds.granting().filter_map(|pattern| {
+            let Some(tree) = pattern.tree() else { return Some(format!("not_kernel_enforced: {}", pattern.text)) };
+            let link = first_link(tree)?;
+            Some(format!("not_granted: `{}` goes through the link {}", pattern.text, link.display()))
+        });
+        self.not_granted.iter().map(|why| format!("not_granted: {why}")).chain(missing).collect()
     }
 }

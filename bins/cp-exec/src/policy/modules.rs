@@ -15,8 +15,7 @@ use cp_policy::{PathClass, classify, governed_roots};
 use serde::Deserialize;
 
 use super::Policy;
-use super::bounds::{Access, Bounds};
-use super::patterns::{Anchors, Pattern, escaped};
+use super::patterns::{Access, Anchors, Bounds, Pattern, escaped};
 use crate::glob::name_matches;
 use crate::refusal::denied;
 use crate::sandbox::plan::{Operation, Place, View};
@@ -104,10 +103,8 @@ pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
                 Err(e) => Err(e.to_string()),
                 Ok(text) => serde_json::from_slice::<Manifest>(&text).map_err(|e| e.to_string()),
             };
-            let (fault, given) = match manifest {
-                Ok(manifest) => (None, manifest.capabilities),
-                Err(fault) => (Some(fault), Lists::default()),
-            };
+            let fault = manifest.as_ref().err().cloned();
+            let given = manifest.map(|manifest| manifest.capabilities).unwrap_or_default();
             Some(Module { fault, ..Module::of(directory, file, given, &anchors) })
         })
         .collect();
@@ -145,11 +142,8 @@ impl Module {
         if self.bounds.lists(access, path) {
             return Ok(());
         }
-        Err(undeclared(
-            access,
-            path,
-            format!("capabilities.{} in {} does not list it", access.name(), self.file.display()),
-        ))
+        let hint = format!("capabilities.{} in {} does not list it", access.name(), self.file.display());
+        Err(undeclared(access, path, hint))
     }
 
     /// Refuses to execute a file with arguments that the module does not declare.
@@ -166,7 +160,7 @@ impl Module {
     pub(crate) fn check_not_forbidden(&self, access: Access, path: &Path) -> Result<()> {
         self.bounds.forbidding(path).map_or(Ok(()), |pattern| {
             let file = self.file.display();
-            Err(undeclared(access, path, format!("`{}` of capabilities.forbidden in {file} covers it", pattern.text())))
+            Err(undeclared(access, path, format!("`{}` of capabilities.forbidden in {file} covers it", pattern.text)))
         })
     }
 
@@ -205,54 +199,50 @@ impl Policy {
     }
 
     fn modules_if(&self, applies: impl Fn(&Module) -> bool) -> Result<Vec<&Module>> {
-        let read = |module: &Module| match &module.fault {
-            Some(fault) => Err(undeclared(
-                Access::Execute,
-                &module.directory,
-                format!("correct {}: {fault}", module.file.display()),
-            )),
-            None => Ok(()),
-        };
         let applying = self.modules.iter().filter(|module| applies(module));
-        applying.map(|module| read(module).map(|()| module)).collect()
+        let read = applying.map(|module| {
+            let Module { file, directory, fault: Some(fault), .. } = module else { return Ok(module) };
+            let hint = format!("correct {}: {fault}", file.display());
+            Err(undeclared(Access::Execute, directory, hint))
+        });
+        read.collect()
     }
 
-    /// The named tree, and its modules that list paths for an access. `None` if the access is not restricted.
-    fn listing(&self, access: Access) -> Option<(&Governed, Vec<&Module>)> {
-        let modules: Vec<&Module> = self.modules.iter().filter(|module| module.lists.contains(&access)).collect();
-        self.governed.as_ref().filter(|_| !modules.is_empty()).map(|governed| (governed, modules))
+    /// The named tree, and the patterns of its modules that list paths for an access. `None` if the access is not
+    /// restricted.
+    fn listing(&self, access: Access) -> Option<(&Path, Vec<&Pattern>)> {
+        let governed = self.governed.as_ref()?;
+        let mut modules = self.modules.iter().filter(|module| module.lists.contains(&access)).peekable();
+        modules.peek()?;
+        Some((&governed.root, modules.flat_map(|module| module.patterns(access)).collect()))
     }
 
     /// Refuses an access to a path of the named tree that no module lists, and to execute a program or script with
     /// arguments that none declares. A directory may be read if a listed path can lie in it.
     pub(crate) fn check_tree(&self, access: Access, path: &Path, arguments: &[String]) -> Result<()> {
-        let Some((governed, modules)) = self.listing(access) else { return Ok(()) };
+        let Some((root, listed)) = self.listing(access) else { return Ok(()) };
         let leads = access == Access::Read && path.is_dir();
-        let declares = |module: &Module| match access {
-            Access::Execute => module.check_execute(path, arguments).is_ok(),
+        let is_declared = match access {
+            Access::Execute => self.modules.iter().any(|module| module.check_execute(path, arguments).is_ok()),
             Access::Read | Access::Write => {
-                module.patterns(access).any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
+                listed.iter().any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
             }
         };
-        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.into_iter().any(declares) {
+        if is_declared || !path.starts_with(root) || self.is_tool(path) {
             return Ok(());
         }
-        let hint = format!("no module of {} lists it in capabilities.{}", governed.root.display(), access.name());
+        let hint = format!("no module of {} lists it in capabilities.{}", root.display(), access.name());
         Err(undeclared(access, path, hint))
     }
 
     /// The restrictions of the named tree for the sandbox: hidden paths, which no module lists as readable, read-only
     /// paths, and in them the paths that stay writable.
     pub(crate) fn tree_limits(&self) -> Vec<Place> {
-        let listed = |access| -> Option<(&Path, Vec<&Pattern>)> {
-            let (governed, modules) = self.listing(access)?;
-            Some((&governed.root, modules.into_iter().flat_map(|module| module.patterns(access)).collect()))
-        };
         let (mut hidden, mut read_only, mut writable) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some((root, listed)) = listed(Access::Read) {
+        if let Some((root, listed)) = self.listing(Access::Read) {
             self.add_unlisted(root, &listed, true, &mut hidden);
         }
-        if let Some((root, listed)) = listed(Access::Write) {
+        if let Some((root, listed)) = self.listing(Access::Write) {
             read_only.push(root.to_owned());
             writable.extend(listed.iter().flat_map(|pattern| pattern.present()));
             for directory in listed.iter().flat_map(|pattern| pattern.directories()) {
