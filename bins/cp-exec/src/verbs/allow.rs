@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::policy::additions::Extended;
-use super::policy::{project, toolchains};
+use super::policy::project;
 use crate::decision::{check_variables, on_own_path, resolve};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
@@ -148,14 +148,14 @@ impl Kind {
             Self::Network => {
                 Destination::parse(value).map_err(|why| Error::validation(why).with("rule", "network"))?;
                 let is_known = exec.network.destinations().iter().any(|known| known.to_string() == value);
-                let host = value.split([':', '=']).next().unwrap_or_default();
-                let mut added = missing(is_known || exec.network == Network::Host, "exec", "network", value);
-                if !added.is_empty() {
-                    let groups = toolchains::CATALOGUE.group.iter();
-                    let of_name = groups.filter(|group| group.registries.iter().any(|name| name == host));
-                    added.extend(of_name.map(|group| group.online.clone()));
+                if is_known || exec.network == Network::Host {
+                    return Ok(Vec::new());
                 }
-                Ok(added)
+                let host = value.split([':', '=']).next().unwrap_or_default();
+                let groups = project::CATALOGUE.group.iter();
+                let of_name = groups.filter(|group| group.registries.iter().any(|name| name == host));
+                let online = of_name.map(|group| group.online.clone());
+                Ok([json!({ "exec": { "network": [value] } })].into_iter().chain(online).collect())
             }
             Self::Env => {
                 let variable = [(value.to_owned(), String::new())].into();
@@ -197,7 +197,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Value>> {
         return Ok(added);
     }
     let home = &policy.loaded.home;
-    if let Some(program) = toolchains::find(name, home) {
+    if let Some(program) = project::find(name, home) {
         added.extend(program.additions);
         return Ok(added);
     }
@@ -221,8 +221,7 @@ fn path(policy: &Policy, access: Access, value: &str) -> Result<Vec<Value>> {
     if let Some(why) = policy.never_granted(access, &path) {
         return Err(never(value, why));
     }
-    let key = if access == Access::Write { "write" } else { "read" };
-    Ok(missing(policy.bounds.lists(access, &path), "paths", key, &escaped(&named(policy, &path)?)))
+    Ok(missing(policy.bounds.lists(access, &path), "paths", access.name(), &escaped(&named(policy, &path)?)))
 }
 
 fn never(value: &str, why: &str) -> Error {
@@ -240,5 +239,5 @@ fn existing(policy: &Policy, value: &str) -> Result<PathBuf> {
 }
 
 fn named(policy: &Policy, path: &Path) -> Result<String> {
-    toolchains::below_home(path, &policy.loaded.home).ok_or_else(|| Error::validation("the path is not UTF-8"))
+    project::below_home(path, &policy.loaded.home).ok_or_else(|| Error::validation("the path is not UTF-8"))
 }

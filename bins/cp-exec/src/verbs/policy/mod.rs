@@ -3,7 +3,6 @@
 
 pub(crate) mod additions;
 pub(super) mod project;
-pub(super) mod toolchains;
 
 use std::path::{Path, PathBuf};
 
@@ -133,7 +132,7 @@ fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static
     let read = || std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file));
     let text = if is_new { starter(file, home)? } else { read()? };
     let needs = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
-    let project = project.and_then(|project| toolchains::below_home(project, home));
+    let project = project.and_then(|project| project::below_home(project, home));
     let mut extended = Extended::of(file, &text, project, needs.adds, false)?;
     extended.found = needs.lines;
     if is_new {
@@ -149,7 +148,7 @@ fn starter(file: &Path, home: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::toolchains::{CATALOGUE, Group};
+    use super::project::{CATALOGUE, Group};
     use super::*;
     use crate::policy::{self, SYSTEM_PATH};
 
