@@ -27,6 +27,7 @@ use self::store::{Session, directories, files};
 use self::tree::{Directory, Entry, LARGEST, Walk, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
+use crate::file_id::FileId;
 use crate::nofollow::{Node, each};
 
 /// The largest file of a repository that is kept.
