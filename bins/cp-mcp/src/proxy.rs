@@ -1,18 +1,18 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
 use std::io::Write as _;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cp_common::coprocess::{Child, Output};
+use cp_common::coprocess::Output;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, Spec, is_cp_mcp, name_of, unavailable};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
-use crate::gate::{self, Behind, Outbox, Server};
-use crate::stdio::{Event, Post, spawn, without_mark};
+use crate::gate::{self, QUEUE, Server};
+use crate::stdio::{Event, Post, locked, spawn, without_mark, workers};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "proxy",
@@ -44,39 +44,43 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
     let spec = launcher.spec(name, given)?;
-    gate::run(name, false, |post| Process::start(&spec, &launcher, post), context)
+    gate::run(name, false, |post| start(&spec, &launcher, post), context)
 }
 
-/// A server process. One thread reads its output and another writes its input, because the server may stop reading.
-pub(crate) struct Process {
-    child: Child,
-    spec: Spec,
-    _home: Option<TempDir>,
-}
-
-impl Process {
-    pub(crate) fn start(spec: &Spec, launcher: &Launcher, post: Post) -> Result<Behind> {
-        let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec))?;
-        let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
-        let outbox =
-            Outbox::open(move |message| input.write_all(message.line.as_bytes()).and_then(|()| input.flush()).is_ok())?;
-        spawn("from-server", move || read(output, &post))?;
-        Ok((outbox, Box::new(Self { child, spec: spec.clone(), _home: home })))
-    }
-}
-
-fn read(mut output: Output, post: &Post) {
-    let left = loop {
-        let event = match next(&mut output) {
-            Ok(Some(line)) => Event::FromServer(line),
-            Ok(None) => break Ok(()),
-            Err(error) => break Err(error),
+/// Starts a server. One thread reads its output and another writes its input, because the server may stop reading.
+pub(crate) fn start(spec: &Spec, launcher: &Launcher, post: Post) -> Result<Server> {
+    let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec))?;
+    let (input, mut output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
+    let (child, input, named) = (Arc::new(Mutex::new(child)), Mutex::new(input), spec.clone());
+    let outbox = workers("to-server", 1, QUEUE, move |line: String| {
+        let mut input = locked(&input);
+        // A server that does not read has exited, which is its own event.
+        let _ = input.write_all(line.as_bytes()).and_then(|()| input.flush());
+    })?;
+    let reader = Arc::clone(&child);
+    spawn("from-server", move || {
+        let why = loop {
+            match next(&mut output) {
+                Ok(Some(line)) => {
+                    if post.send(Event::FromServer(line)).is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break locked(&reader).gone(),
+                Err(error) => break error,
+            }
         };
-        if post.send(event).is_err() {
-            return;
-        }
+        let _ = post.send(Event::ServerLeft(unavailable(&why, &named)));
+    })?;
+    // Our own bridge confines its server itself.
+    let is_outside = spec.table.sandbox == Sandbox::None || is_cp_mcp(spec);
+    let sandbox = if is_outside { "none" } else { "tool" };
+    let description = json!({ "name": spec.name, "command": spec.argv, "env": spec.table.env, "sandbox": sandbox });
+    let stop = move || {
+        locked(&child).stop();
+        drop(home);
     };
-    let _ = post.send(Event::ServerLeft(left));
+    Ok(Server { outbox, description, stop: Box::new(stop) })
 }
 
 /// The next line. The end of a line that is too long is not read.
@@ -90,22 +94,4 @@ fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
     }
     let message = format!("the server wrote a line that is longer than {} MiB", LINE_LIMIT >> 20);
     Err(Error::new(Code::Server, message))
-}
-
-impl Server for Process {
-    fn close(&mut self) {
-        self.child.stop();
-    }
-
-    fn described(&self) -> Value {
-        // Our own bridge confines its server itself.
-        let is_outside = self.spec.table.sandbox == Sandbox::None || is_cp_mcp(&self.spec);
-        let sandbox = if is_outside { "none" } else { "tool" };
-        json!({ "name": self.spec.name, "command": self.spec.argv, "env": self.spec.table.env, "sandbox": sandbox })
-    }
-
-    fn end(&mut self, left: Result<()>) -> Error {
-        let why = left.err().unwrap_or_else(|| self.child.gone());
-        unavailable(&why, &self.spec)
-    }
 }

@@ -29,8 +29,8 @@ pub(crate) enum Event {
     ClientLeft(Result<()>),
     /// The server behind the gate, or an active call, has written a line.
     FromServer(Vec<u8>),
-    /// The server behind the gate has exited, with the error if it is known.
-    ServerLeft(Result<()>),
+    /// The server behind the gate has exited.
+    ServerLeft(Error),
     /// The call with this stop signal has ended, with the line of its response; empty if it was cancelled.
     Ended(Arc<AtomicBool>, Vec<u8>),
 }
@@ -84,6 +84,28 @@ pub(crate) fn next(inbox: &Receiver<Event>, until: Option<Instant>, context: &mu
 /// Starts a thread.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(|e| Error::io("starting a thread", e))
+}
+
+/// Starts so many threads that do the work of a queue, in which so much waits. They end when the queue is dropped.
+pub(crate) fn workers<T: Send + 'static>(
+    name: &str,
+    count: usize,
+    waiting: usize,
+    work: impl Fn(T) + Send + Sync + 'static,
+) -> Result<SyncSender<T>> {
+    let (queue, waiting) = sync_channel(waiting);
+    let shared = Arc::new((Mutex::new(waiting), work));
+    for _ in 0..count {
+        let shared = Arc::clone(&shared);
+        spawn(name, move || {
+            loop {
+                let next = locked(&shared.0).recv();
+                let Ok(next) = next else { return };
+                (shared.1)(next);
+            }
+        })?;
+    }
+    Ok(queue)
 }
 
 /// The content of a lock, which a panic never leaves half changed.

@@ -6,4 +6,4 @@ pub mod sse;
 mod net;
 mod tls;
 
-pub use self::net::{Stop, is_ended, pause, stopped_by};
+pub use self::net::pause;

@@ -1,11 +1,10 @@
 //! Sockets whose waits a signal ends. The calling thread waits in short slices, which are the timeouts of the socket, so
 //! a stalled server or a slow resolver does not keep an interrupted program alive, and no second thread is needed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -25,28 +24,6 @@ const SLICE: Duration = Duration::from_millis(50);
 thread_local! {
     /// An earlier end for the waits of this thread.
     static EARLY_END: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// Ends the waits from another thread.
-    static STOP: RefCell<Stop> = RefCell::default();
-}
-
-/// Ends the waits of all threads that were given it.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Ends the waits.
-    pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Lets `stop` end the waits of this thread.
-pub fn stopped_by(stop: &Stop) {
-    STOP.set(stop.clone());
 }
 
 /// Limits the waits of this thread, in addition to the timeouts of the request.
@@ -54,18 +31,13 @@ pub(super) fn limit_waits(left: Option<Duration>) {
     EARLY_END.set(left.map(|left| Instant::now() + left));
 }
 
-/// Sleeps. Returns false if a signal or another thread ended the wait.
+/// Sleeps. Returns false if a signal ended the wait.
 pub fn pause(time: Duration) -> bool {
     let wait = Wait { end: Some(Instant::now() + time), reason: ureq::Timeout::Global };
     while wait.check().is_ok() {
         std::thread::sleep(wait.left().unwrap_or_default().min(SLICE));
     }
-    !is_ended()
-}
-
-/// True if a signal or another thread has ended the waits of this thread.
-pub fn is_ended() -> bool {
-    cp_common::signals::interrupted() || STOP.with_borrow(Stop::is_stopped)
+    !cp_common::signals::interrupted()
 }
 
 /// Resolves names in a thread, which is abandoned if it takes too long.
@@ -202,7 +174,7 @@ impl Wait {
 
     /// Fails if the time is up or a signal arrived.
     fn check(&self) -> Result<(), Error> {
-        if is_ended() {
+        if cp_common::signals::interrupted() {
             return Err(Error::Io(io::Error::other("interrupted")));
         }
         if self.left() == Some(Duration::ZERO) { Err(Error::Timeout(self.reason)) } else { Ok(()) }

@@ -7,7 +7,8 @@ mod tool;
 
 pub use self::message::{
     Failure, Greeting, HANDSHAKES, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Initialize, LEGACY,
-    METHOD_NOT_FOUND, MODERN, Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, read, request, result,
+    METHOD_NOT_FOUND, MODERN, Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, read, request, response,
+    result,
 };
 pub use self::offers::{Hints, Offer, OfferingServer, Offers};
 pub use self::tool::{Annotations, Block, CallResult, Tool, is_tool_name};

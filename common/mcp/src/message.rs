@@ -136,7 +136,7 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
 }
 
 /// The line of a request, or of a notification if there is no id. The parameters keep their bytes.
-pub fn request(id: Option<&RawValue>, method: &str, params: Option<&impl Serialize>) -> serde_json::Result<String> {
+pub fn request(id: Option<&RawValue>, method: &str, params: Option<&impl Serialize>) -> String {
     #[derive(Serialize)]
     struct Members<'a, P> {
         jsonrpc: &'static str,
@@ -146,21 +146,27 @@ pub fn request(id: Option<&RawValue>, method: &str, params: Option<&impl Seriali
         #[serde(skip_serializing_if = "Option::is_none")]
         params: Option<&'a P>,
     }
-    Ok(serde_json::to_string(&Members { jsonrpc: "2.0", id, method, params })? + "\n")
+    json(&Members { jsonrpc: "2.0", id, method, params }) + "\n"
+}
+
+/// The line of a response.
+pub fn response(id: &RawValue, outcome: Result<&impl Serialize, &Failure>) -> String {
+    outcome.map_or_else(|error| failure(id, error), |value| result(id, value))
 }
 
 /// The line of a successful response.
-pub fn result(id: &RawValue, result: &impl Serialize) -> serde_json::Result<String> {
-    line(&format!(r#""id":{id},"result""#), result)
+pub fn result(id: &RawValue, result: &impl Serialize) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{}}}\n", json(result))
 }
 
 /// The line of a failed response. The id is [`RawValue::NULL`] if it is not known.
-pub fn failure(id: &RawValue, error: &Failure) -> serde_json::Result<String> {
-    line(&format!(r#""id":{id},"error""#), error)
+pub fn failure(id: &RawValue, error: &Failure) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{}}}\n", json(error))
 }
 
-fn line(before: &str, value: &impl Serialize) -> serde_json::Result<String> {
-    Ok(format!("{{\"jsonrpc\":\"2.0\",{before}:{}}}\n", serde_json::to_string(value)?))
+/// A part of a message as JSON. It has only maps with text as names, which always have such a form.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// The version without sessions.
@@ -233,19 +239,19 @@ mod tests {
     #[test]
     fn messages_are_parsed_as_written() {
         let seven = RawValue::from_string("7".to_owned()).unwrap();
-        let line = request(Some(&seven), "tools/list", Some(&json!({"cursor": "x"}))).unwrap();
+        let line = request(Some(&seven), "tools/list", Some(&json!({"cursor": "x"})));
         assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/list\",\"params\":{\"cursor\":\"x\"}}\n");
         let Ok(Message::Request { id, method, params }) = read(line.as_bytes()) else { panic!("{line}") };
         let id = id.unwrap();
         assert_eq!((method.as_str(), params.unwrap().get()), ("tools/list", "{\"cursor\":\"x\"}"));
-        let answered = result(id, &json!({"tools": []})).unwrap();
+        let answered = result(id, &json!({"tools": []}));
         let found = read(answered.as_bytes());
         assert!(matches!(found, Ok(Message::Answer { id, outcome: Ok(_) }) if id.get() == "7"), "{answered}");
         let why = Failure { code: METHOD_NOT_FOUND, message: "no".into(), data: json!({"supported": ["1", "2"]}) };
-        let refused = failure(id, &why).unwrap();
+        let refused = failure(id, &why);
         let Ok(Message::Answer { outcome: Err(found), .. }) = read(refused.as_bytes()) else { panic!("{refused}") };
         assert_eq!((found.versions(), &found), (Some(vec!["1", "2"]), &why));
-        let said = request(None, "notifications/initialized", Some(&json!({}))).unwrap();
+        let said = request(None, "notifications/initialized", Some(&json!({})));
         assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
         assert!(matches!(read(said.as_bytes()), Ok(Message::Request { id: None, .. })));
     }
@@ -254,7 +260,7 @@ mod tests {
     fn id_and_large_integer_are_kept() {
         let line = br#"{"jsonrpc":"2.0","id":"a\"1","method":"x","params":{"n":12345678901234567890123}}"#;
         let Ok(Message::Request { id, params, .. }) = read(line) else { panic!() };
-        let answered = result(id.unwrap(), &params).unwrap();
+        let answered = result(id.unwrap(), &params);
         assert!(answered.contains(r#""id":"a\"1","result":{"n":12345678901234567890123}"#), "{answered}");
     }
 }

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, close, party, raw};
-use crate::proxy::Process;
+use crate::gate::{Answer, Gate, party, raw};
+use crate::proxy;
 use crate::stdio::{Event, Post, WAITING};
 
 /// The image types that providers accept.
@@ -123,7 +123,7 @@ impl Server {
 
     fn start(&mut self) -> Result<()> {
         if self.gate.server.is_none() {
-            let started = Process::start(&self.spec, &self.gate.launcher, self.post.clone())?;
+            let started = proxy::start(&self.spec, &self.gate.launcher, self.post.clone())?;
             self.gate.server = Some(started);
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Server {
     /// Stops the server, whose last events are dropped.
     pub(super) fn stop(&mut self) {
         if let Some(server) = self.gate.server.take() {
-            close(server);
+            server.close();
             while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
         }
     }

@@ -1,21 +1,26 @@
 //! The connection to one server: each message of the client is an HTTP request, whose response is one message, or a
-//! stream of them.
+//! stream of them. Messages are sent in the order of the client; requests wait for their responses in parallel.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cp_common::output::line_to_stderr;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
-use cp_http::{Stop, stopped_by};
-use cp_mcp_wire::{Failure, Greeting, Message, failure, read};
+use cp_mcp_wire::{Failure, Greeting, METHOD_NOT_FOUND, Message, failure, read};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::endpoint::Headers;
-use crate::gate::{Outgoing, failed, id_of};
-use crate::stdio::{Event, Post, locked};
+use crate::gate::{QUEUE, Server, failed, id_of};
+use crate::stdio::{Event, Post, locked, workers};
 
+/// The most requests that wait for a response at the same time.
+pub(super) const MOST: usize = 64;
+/// The time limit for ending a session.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// The bytes of a body that are read at once.
 const CHUNK: usize = 64 << 10;
 /// The most characters of an error body that are shown.
@@ -38,36 +43,76 @@ pub(super) struct Session {
     /// The negotiated protocol version.
     version: Option<String>,
     /// The session id of the server.
-    pub(super) id: Option<String>,
-    /// The stop signal of the stream of server messages.
-    pub(super) listening: Stop,
+    id: Option<String>,
+}
+
+/// A message of the client: its line, and the id and the method if it is a request.
+struct Sent<'a> {
+    line: &'a str,
+    id: Option<&'a RawValue>,
+    method: String,
+}
+
+impl<'a> Sent<'a> {
+    fn of(line: &'a str) -> Self {
+        let (id, method) = match read(line.as_bytes()) {
+            Ok(Message::Request { id, method, .. }) => (id, method),
+            Ok(Message::Answer { .. }) | Err(_) => (None, String::new()),
+        };
+        Self { line, id, method }
+    }
 }
 
 impl Link {
+    /// A connection, which the first message opens.
+    pub(super) fn open(self) -> Result<Server> {
+        let description = json!({ "name": self.name, "url": self.url.split('?').next() });
+        let own = Arc::new(self);
+        let link = Arc::clone(&own);
+        let requests = workers("request", MOST, 0, move |line: String| link.exchange(&Sent::of(&line)))?;
+        let link = Arc::clone(&own);
+        let outbox = workers("to-server", 1, QUEUE, move |line: String| {
+            let sent = Sent::of(&line);
+            match (sent.method.as_str(), sent.id) {
+                ("server/discover", Some(id)) => {
+                    // With this code a client that looks for the version without a handshake shakes hands.
+                    let why = "a server over HTTP is reached with a handshake (initialize)";
+                    let _ = link.refuse(id, &Failure::new(METHOD_NOT_FOUND, why));
+                }
+                // Others depend on these.
+                ("initialize", _) | (_, None) => link.exchange(&sent),
+                _ => drop(requests.send(line)),
+            }
+        })?;
+        let stop = move || {
+            if locked(&own.session).id.is_some() {
+                // A server may not support this.
+                let _ = own.client.within(FAREWELL).delete(&own.url, &own.headed());
+            }
+        };
+        Ok(Server { outbox, description, stop: Box::new(stop) })
+    }
+
     /// Sends a message of the client, and passes on the response or the failure.
-    pub(super) fn exchange(&self, message: &Outgoing) {
-        stopped_by(&message.stop);
-        if message.method == "initialize" {
-            std::mem::take(&mut *locked(&self.session)).listening.stop();
+    fn exchange(&self, sent: &Sent<'_>) {
+        if sent.method == "initialize" {
+            *locked(&self.session) = Session::default();
         }
-        let done = self.sent(message);
-        // A cancelled request gets no response.
-        let Some(why) = done.err().filter(|_| !cp_http::is_ended()) else { return };
+        let Some(why) = self.send(sent).err().filter(|_| !signals::interrupted()) else { return };
         if !self.is_quiet {
             let error = Error::new(Code::Unknown, self.headers.scrub(&why.message)).without_secrets();
             line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
         }
-        let _ = self.refuse(message, &why);
+        let _ = sent.id.map(|id| self.refuse(id, &why));
     }
 
     /// Answers a request with a failure.
-    pub(super) fn refuse(&self, message: &Outgoing, why: &Failure) -> Result<()> {
-        let id = message.id.clone().and_then(|id| RawValue::from_string(id).ok());
-        id.and_then(|id| failure(&id, why).ok()).map_or(Ok(()), |line| self.pass(line.trim_end().as_bytes()))
+    fn refuse(&self, id: &RawValue, why: &Failure) -> Result<()> {
+        self.pass(failure(id, why).trim_end().as_bytes())
     }
 
     /// The headers of a request.
-    pub(super) fn headed(&self) -> Vec<(String, String)> {
+    fn headed(&self) -> Vec<(String, String)> {
         let (mut headers, session) = (self.headers.list.clone(), locked(&self.session));
         let (version, id) = (session.version.clone(), session.id.clone());
         let accepted = "application/json, text/event-stream".to_owned();
@@ -76,22 +121,22 @@ impl Link {
         headers
     }
 
-    fn sent(&self, message: &Outgoing) -> Result<(), Failure> {
+    fn send(&self, sent: &Sent<'_>) -> Result<(), Failure> {
         let mut headers = self.headed();
         headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
-        let line = message.line.trim_end().as_bytes();
-        let reply = self.client.post(&self.url, &headers, line).map_err(|e| failed(&e))?;
+        let body = sent.line.trim_end().as_bytes();
+        let reply = self.client.post(&self.url, &headers, body).map_err(|e| failed(&e))?;
         if !(200..300).contains(&reply.status) {
-            return Err(self.refused(reply, message));
+            return Err(self.refused(reply, &sent.method));
         }
-        if message.method == "initialize" {
+        if sent.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        if message.id.is_none() { Ok(()) } else { self.taken(reply, message).map_err(|e| failed(&e)) }
+        if sent.id.is_none() { Ok(()) } else { self.receive(reply, sent).map_err(|e| failed(&e)) }
     }
 
     /// Reads the response to a request, as one message or as a stream.
-    pub(super) fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
+    fn receive(&self, mut reply: Reply<'_>, request: &Sent<'_>) -> Result<()> {
         let error = |message: &str| Error::new(Code::Server, message);
         let media = reply.header("content-type").unwrap_or_default();
         match media.split(';').next().unwrap_or_default().trim() {
@@ -125,12 +170,12 @@ impl Link {
 
     /// Passes on a message. True if it has the response to the request. Later requests repeat the version of a
     /// handshake.
-    fn message(&self, bytes: &[u8], request: &Outgoing) -> Result<bool> {
+    fn message(&self, bytes: &[u8], request: &Sent<'_>) -> Result<bool> {
         let unreadable =
             |(_, why): (_, Failure)| Error::new(Code::Server, format!("the server's response: {}", why.message));
         let is_answer = match read(bytes).map_err(unreadable)? {
             Message::Answer { id, outcome } => {
-                let is_answer = request.id == Some(id_of(id));
+                let is_answer = request.id.map(id_of) == Some(id_of(id));
                 if let (true, "initialize", Ok(greeting)) = (is_answer, request.method.as_str(), outcome) {
                     let Greeting { protocol_version, .. } = serde_json::from_str(greeting.get()).unwrap_or_default();
                     locked(&self.session).version = Some(protocol_version).filter(|version| !version.is_empty());
@@ -150,7 +195,7 @@ impl Link {
     }
 
     /// The failure of a response with an error status. An error of the protocol stays the server's own.
-    fn refused(&self, mut reply: Reply<'_>, message: &Outgoing) -> Failure {
+    fn refused(&self, mut reply: Reply<'_>, method: &str) -> Failure {
         #[derive(Deserialize)]
         struct Body {
             error: Failure,
@@ -185,7 +230,7 @@ impl Link {
                 (Code::Auth, Some(hint))
             }
             403 => (Code::Forbidden, None),
-            404 | 405 if message.method == "initialize" => {
+            404 | 405 if method == "initialize" => {
                 let hint = "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, \
                             but by `mcp-remote URL --transport sse-only` behind cp-mcp proxy";
                 (Code::NotFound, Some(hint.to_owned()))

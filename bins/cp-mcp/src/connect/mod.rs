@@ -3,7 +3,6 @@
 
 mod endpoint;
 mod link;
-mod remote;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -14,8 +13,7 @@ use cp_http::client::{Client, Timeouts};
 use cp_servers::Launcher;
 
 use self::endpoint::{Address, Headers};
-use self::link::Link;
-use self::remote::MOST;
+use self::link::{Link, MOST};
 use crate::gate;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {

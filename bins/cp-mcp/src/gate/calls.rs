@@ -219,7 +219,7 @@ impl Gate {
         let request = json!([self.name, call.tool, call.arguments.get(), rule]).to_string();
         let binds = Binds {
             request: keys::hash(request.as_bytes()),
-            program: self.server.as_ref().map(|(_, server)| keys::hash(server.described().to_string().as_bytes())),
+            program: self.server.as_ref().map(|server| keys::hash(server.description.to_string().as_bytes())),
             policy: policy_hash(&self.home)?,
         };
         self.need_grant(Level::Agent, shown, binds)

@@ -2,12 +2,11 @@
 
 use cp_common::json::check;
 use cp_common::{Context, Error, Result};
-use cp_http::Stop;
-use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, read};
+use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, read, request, response};
 use serde_json::value::RawValue;
 use serde_json::{from_str, json};
 
-use super::message::{Outgoing, id_of, members_of};
+use super::message::{id_of, members_of};
 use super::{Gate, Request};
 
 impl Gate {
@@ -27,10 +26,10 @@ impl Gate {
                 if method == "notifications/cancelled" {
                     self.cancelled(params)?;
                 }
-                let _ = self.send(Outgoing::request(None, &method, params));
+                let _ = self.send(request(None, &method, params.as_ref()));
             }
-            Ok(Message::Answer { id, outcome }) => drop(self.send(Outgoing::response(id, &outcome))),
-            Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), &Err(failure)),
+            Ok(Message::Answer { id, outcome }) => drop(self.send(response(id, outcome.as_ref()))),
+            Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), Err(&failure)),
         }
         Ok(())
     }
@@ -49,20 +48,20 @@ impl Gate {
         let call = match method {
             "tools/list" => {
                 if let Err(failure) = self.list(params, context)? {
-                    self.answer(id, &Err(failure));
+                    self.answer(id, Err(&failure));
                     return Ok(());
                 }
                 let listing = self.listing.take().unwrap_or_default();
                 let listed = listing.result(&self.redactor)?;
                 self.listing = Some(listing);
-                self.answer(id, &Ok(&listed));
+                self.answer(id, Ok(&*listed));
                 return Ok(());
             }
             "tools/call" => Some(self.begin(params, context)?),
             _ => None,
         };
         let (id, method) = (id.to_owned(), method.to_owned());
-        self.request(Request { id, method, end: None, is_own: false, call, stop: Stop::default() }, params)
+        self.request(Request { id, method, end: None, is_own: false, call }, params)
     }
 
     /// Records the client, as soon as a request names it.
@@ -91,7 +90,6 @@ impl Gate {
             return Ok(());
         }
         let Some(request) = self.in_flight.remove(&key) else { return Ok(()) };
-        request.stop.stop();
         self.record_result(request.call.as_ref(), true, None)
     }
 }

@@ -3,24 +3,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
 use cp_common::program::VERSION;
-use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
-use cp_http::Stop;
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, Party, failure, request, result};
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-
-use crate::stdio::spawn;
 
 /// An id in its canonical spelling.
 pub(crate) type Id = String;
@@ -38,35 +31,6 @@ pub(crate) fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
     to_raw_value(value).map_err(|e| Error::new(Code::Unknown, e.to_string()))
 }
 
-/// A message on its way to the other side.
-pub(crate) struct Outgoing {
-    /// The id of a request.
-    pub(crate) id: Option<Id>,
-    /// The method; empty in a response.
-    pub(crate) method: String,
-    /// Ends the wait for the response, if the server waits for each on its own.
-    pub(crate) stop: Stop,
-    /// Its line. It has only members that the gate has read, because a server could interpret others differently.
-    pub(crate) line: String,
-}
-
-impl Outgoing {
-    /// A request, or a notification if there is no id.
-    pub(super) fn request(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> Self {
-        let line = request(id, method, params.as_ref()).unwrap_or_default();
-        Self { id: id.map(id_of), method: method.to_owned(), stop: Stop::default(), line }
-    }
-
-    /// A response.
-    pub(super) fn response(id: &RawValue, outcome: &Result<&RawValue, Failure>) -> Self {
-        let line = match outcome {
-            Ok(value) => result(id, value),
-            Err(error) => failure(id, error),
-        };
-        Self { id: None, method: String::new(), stop: Stop::default(), line: line.unwrap_or_default() }
-    }
-}
-
 /// This program, as a client or a server.
 pub(crate) fn party() -> Party {
     Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
@@ -81,47 +45,6 @@ pub(crate) fn failed(error: &Error) -> Failure {
 pub(super) fn described(error: &Error) -> String {
     let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
     format!("{}: {}{hint}", error.code(), error.message())
-}
-
-/// The most messages that wait until a server reads them.
-const QUEUE: usize = 256;
-/// The most bytes of these messages.
-const UNREAD: usize = 2 * LINE_LIMIT;
-
-/// The messages for a server, which a thread sends in order, because the server may stop reading.
-pub(crate) struct Outbox {
-    queue: SyncSender<Outgoing>,
-    /// The number of bytes that it has not read.
-    unread: Arc<AtomicUsize>,
-}
-
-impl Outbox {
-    /// An outbox whose messages are sent so, until that returns false.
-    pub(crate) fn open(mut send: impl FnMut(Outgoing) -> bool + Send + 'static) -> Result<Self> {
-        let (queue, messages) = sync_channel::<Outgoing>(QUEUE);
-        let unread = Arc::<AtomicUsize>::default();
-        let left = Arc::clone(&unread);
-        spawn("to-server", move || {
-            while let Ok(message) = messages.recv() {
-                let length = message.line.len();
-                if !send(message) {
-                    return;
-                }
-                left.fetch_sub(length, Ordering::Relaxed);
-            }
-        })?;
-        Ok(Self { queue, unread })
-    }
-
-    /// Sends a message to the server of this name.
-    pub(crate) fn send(&self, message: Outgoing, name: &str) -> Result<()> {
-        let length = message.line.len();
-        if self.unread.fetch_add(length, Ordering::Relaxed) <= UNREAD && self.queue.try_send(message).is_ok() {
-            return Ok(());
-        }
-        self.unread.fetch_sub(length, Ordering::Relaxed);
-        Err(Error::new(Code::Server, format!("the server {name} does not read its input")))
-    }
 }
 
 /// A line of a server in which U+FFFD replaces each half of a pair of surrogates, because no string can hold one.

@@ -8,7 +8,7 @@ mod server;
 mod tools;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use cp_common::home::Home;
@@ -16,8 +16,7 @@ use cp_common::keys::random;
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_http::Stop;
-use cp_mcp_wire::{Failure, Greeting, INVALID_REQUEST, Party};
+use cp_mcp_wire::{self as wire, Failure, Greeting, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table, is_name};
 use serde_json::value::RawValue;
@@ -25,7 +24,7 @@ use serde_json::{Value, json};
 
 use self::calls::Call;
 use self::message::Id;
-pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, party, raw};
+pub(crate) use self::message::{failed, id_of, party, raw};
 use self::tools::Listing;
 use crate::record::Journal;
 use crate::stdio::{self, Event, Post};
@@ -51,32 +50,35 @@ pub(crate) fn server_name(text: &str) -> Result<String, &'static str> {
 const FIRST_ID: u32 = 1 << 30;
 /// How often a request of the gate itself checks for a signal.
 const POLL: Duration = Duration::from_millis(20);
+/// The most lines that wait until a server reads them.
+pub(crate) const QUEUE: usize = 256;
 /// The most characters of a line that a warning shows.
 const SHOWN: usize = 100;
 
-/// A server behind the gate, which gets its messages from an outbox. Its own are posted as events; its exit is the last
-/// of them.
-pub(crate) trait Server {
-    /// Stops it after the end of its outbox, if it does not exit within its grace period.
-    fn close(&mut self);
-
+/// A server behind the gate. Its messages are posted as events; its exit is the last of them.
+pub(crate) struct Server {
+    /// The lines for it, which a thread sends in order, because the server may stop reading. They have only members
+    /// that the gate has read, because a server could interpret others differently.
+    pub(crate) outbox: SyncSender<String>,
     /// Its description for the ledger.
-    fn described(&self) -> Value;
-
-    /// The error of its exit, with a hint if one is known.
-    fn end(&mut self, exit: Result<()>) -> Error {
-        exit.err().unwrap_or_else(|| Error::new(Code::Server, "the server has exited"))
-    }
+    pub(crate) description: Value,
+    /// Stops it after the end of its outbox, if it does not exit within its grace period.
+    pub(crate) stop: Box<dyn FnOnce()>,
 }
 
-/// A server and its outbox.
-pub(crate) type Behind = (Outbox, Box<dyn Server>);
+impl Server {
+    /// Closes its outbox, and stops it.
+    pub(crate) fn close(self) {
+        drop(self.outbox);
+        (self.stop)();
+    }
+}
 
 /// Runs the gate between the client and the server of this name until the client disconnects.
 pub(crate) fn run(
     name: &str,
     has_limit: bool,
-    start: impl FnOnce(Post) -> Result<Behind>,
+    start: impl FnOnce(Post) -> Result<Server>,
     context: &mut Context,
 ) -> Result<()> {
     let (post, inbox) = stdio::open(LINE_LIMIT)?;
@@ -91,14 +93,8 @@ pub(crate) fn run(
     let flushed = gate.flush(context);
     // Closing the inbox first releases the reader thread, for which the server would wait.
     drop(gate.inbox);
-    gate.server.into_iter().for_each(close);
+    gate.server.into_iter().for_each(Server::close);
     passed.and(flushed)
-}
-
-/// Closes the outbox of a server, and stops the server.
-pub(crate) fn close((outbox, mut server): Behind) {
-    drop(outbox);
-    server.close();
 }
 
 /// The state of the gate.
@@ -114,7 +110,7 @@ pub(crate) struct Gate {
     /// True if the server is one of our own bridges, which requests approval itself.
     pub(crate) is_before_bridge: bool,
     /// `None` if the server has exited.
-    pub(crate) server: Option<Behind>,
+    pub(crate) server: Option<Server>,
     /// `None` if the tools must be listed before the next call.
     pub(crate) listing: Option<Listing>,
     pub(crate) inbox: Receiver<Event>,
@@ -160,8 +156,6 @@ struct Request {
     is_own: bool,
     /// The call of a tool, which is on the ledger.
     call: Option<Call>,
-    /// Ends the wait for its response.
-    stop: Stop,
 }
 
 impl Gate {
@@ -219,7 +213,7 @@ impl Gate {
             Event::FromClient(line) => self.receive_from_client(&line, context)?,
             Event::TooLong(number) => {
                 let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
-                self.answer(RawValue::NULL, &Err(failure));
+                self.answer(RawValue::NULL, Err(&failure));
             }
             Event::ClientLeft(left) => {
                 left?;
@@ -240,7 +234,7 @@ impl Gate {
             self.own_id += 1;
         }
         let (id, method) = (raw(&self.own_id)?, method.to_owned());
-        self.request(Request { id, method, end: None, is_own: true, call, stop: Stop::default() }, Some(params))?;
+        self.request(Request { id, method, end: None, is_own: true, call }, Some(params))?;
         loop {
             if let Some(answer) = self.answered.take() {
                 return answer;
@@ -268,8 +262,7 @@ impl Gate {
 
     /// Sends a request, and waits for its response. A call that is not sent has failed.
     fn request(&mut self, mut request: Request, params: Option<&RawValue>) -> Result<()> {
-        let message = Outgoing::request(Some(&request.id), &request.method, params);
-        if let Err(error) = self.send(Outgoing { stop: request.stop.clone(), ..message }) {
+        if let Err(error) = self.send(wire::request(Some(&request.id), &request.method, params.as_ref())) {
             return self.record_result(request.call.as_ref(), true, None).and(Err(error));
         }
         request.end = self.limit_of(&request.method).map(|(_, limit)| Instant::now() + limit);
@@ -277,17 +270,19 @@ impl Gate {
         Ok(())
     }
 
-    fn send(&mut self, message: Outgoing) -> Result<()> {
+    fn send(&mut self, line: String) -> Result<()> {
+        let error = |what: &str| Error::new(Code::Server, format!("the server {} {what}", self.name));
         match &self.server {
-            Some((outbox, _)) => outbox.send(message, &self.name),
-            None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))
-                .hint("start it again: connect to it again in the program that started cp-mcp")),
+            Some(server) => server.outbox.try_send(line).map_err(|_| error("does not read its input")),
+            None => {
+                Err(error("has exited").hint("start it again: connect to it again in the program that started cp-mcp"))
+            }
         }
     }
 
     /// Sends a notification.
     pub(crate) fn tell(&mut self, method: &str) -> Result<()> {
-        self.send(Outgoing::request(None, method, None))
+        self.send(wire::request(None, method, None::<&Value>))
     }
 
     /// Writes the lines and warnings. A client in this process reads only answers.
@@ -324,11 +319,10 @@ impl Gate {
         let now = Instant::now();
         let is_late = |_: &Id, request: &mut Request| request.end.is_some_and(|end| end <= now);
         for (_, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
-            request.stop.stop();
             // A handshake is never cancelled, and a server that has exited needs no notification.
             if request.method != "initialize" {
-                let cancelled = raw(&json!({ "requestId": request.id, "reason": "timed out" }))?;
-                let _ = self.send(Outgoing::request(None, "notifications/cancelled", Some(&cancelled)));
+                let cancelled = json!({ "requestId": request.id, "reason": "timed out" });
+                let _ = self.send(wire::request(None, "notifications/cancelled", Some(&cancelled)));
             }
             let error = self.timed_out(&request.method);
             self.end(&request, Err(error), true)?;
@@ -346,7 +340,7 @@ impl Gate {
 
     /// Records the server that was started, with its version after a handshake of this process.
     pub(crate) fn note_server(&mut self, greeting: Option<&Greeting>) -> Result<()> {
-        let mut server = self.server.as_ref().map(|(_, server)| server.described()).unwrap_or_default();
+        let mut server = self.server.as_ref().map(|server| server.description.clone()).unwrap_or_default();
         if let Some(greeting) = greeting {
             server["server_name"] = json!(greeting.server_info.name);
             server["server_version"] = json!(greeting.server_info.version);

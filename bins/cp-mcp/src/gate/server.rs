@@ -1,13 +1,11 @@
 //! Messages of the server: responses to requests, and its own requests and notifications.
 
 use cp_common::{Code, Error, Result};
-use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, read, result};
+use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, read, request, response, result};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::message::{
-    Outgoing, check_media, described, failed, id_of, is_response, raw, redact, redact_members, repaired,
-};
+use super::message::{check_media, described, failed, id_of, is_response, raw, redact, redact_members, repaired};
 use super::{Answer, Gate, Request};
 
 /// The requests of a server that pass to the client. Others would use its model, which the owner pays for, or are not
@@ -25,19 +23,19 @@ impl Gate {
                 let outcome = match method.as_str() {
                     "ping" if self.is_client => Ok(&*pong),
                     known if !self.is_client && PASSED.contains(&known) => {
-                        self.lines.push(Outgoing::request(Some(id), known, params).line);
+                        self.lines.push(request(Some(id), known, params.as_ref()));
                         return Ok(());
                     }
                     other => Err(Failure::new(METHOD_NOT_FOUND, not_passed(other))),
                 };
-                let _ = self.send(Outgoing::response(id, &outcome));
+                let _ = self.send(response(id, outcome.as_ref()));
             }
             Ok(Message::Request { id: None, method, params }) => {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
                 let redacted = params.and_then(|params| redact_members(&self.redactor, params));
-                self.lines.push(Outgoing::request(None, &method, redacted.as_deref().or(params)).line);
+                self.lines.push(request(None, &method, redacted.as_deref().or(params).as_ref()));
             }
             Err((_, failure)) => {
                 // A response that cannot be read belongs to the only request, if there is one.
@@ -60,15 +58,15 @@ impl Gate {
         self.record_result(request.call.as_ref(), is_error, result)?;
         match answer {
             answer if request.is_own => self.answered = Some(answer),
-            Ok(outcome) => self.answer(&request.id, &outcome.as_deref().map_err(Clone::clone)),
+            Ok(outcome) => self.answer(&request.id, outcome.as_deref()),
             Err(error) => self.refuse(&request.id, &request.method, &error),
         }
         Ok(())
     }
 
     /// Answers a request of the client.
-    pub(super) fn answer(&mut self, id: &RawValue, outcome: &Result<&RawValue, Failure>) {
-        self.lines.push(Outgoing::response(id, outcome).line);
+    pub(super) fn answer(&mut self, id: &RawValue, outcome: Result<&RawValue, &Failure>) {
+        self.lines.push(response(id, outcome.as_ref().map_err(|failure| *failure)));
     }
 
     /// Refuses a request of the client. A refused tool call is a failed result, because the model reads only results.
@@ -80,7 +78,7 @@ impl Gate {
             }
             _ => failure(id, &failed(error)),
         };
-        self.lines.extend(line);
+        self.lines.push(line);
     }
 
     fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
@@ -119,11 +117,9 @@ impl Gate {
     }
 
     /// Fails all requests, because the server has exited.
-    pub(super) fn server_exited(&mut self, left: Result<()>) -> Result<()> {
-        let Some((outbox, mut server)) = self.server.take() else { return Ok(()) };
-        drop(outbox);
-        let mut error = server.end(left);
-        drop(server);
+    pub(super) fn server_exited(&mut self, mut error: Error) -> Result<()> {
+        let Some(server) = self.server.take() else { return Ok(()) };
+        server.close();
         if self.has_answered {
             // The server has worked before, so a hint about its start would mislead.
             error = Error::new(error.code(), error.message());

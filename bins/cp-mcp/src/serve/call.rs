@@ -1,9 +1,8 @@
 //! One call, from its ledger entry to its answer. The client may approve a call if the policy leaves it to the agent. A
 //! call that requires the owner is never approved here, because a client can answer without a person.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use cp_common::program::approval::{answered, description, grant, issue, redeem};
@@ -38,14 +37,10 @@ pub(super) struct Call {
     pub stop: Arc<Stop>,
 }
 
-/// Runs calls one after the other, and posts their responses, until there are no more.
-pub(super) fn work(calls: &Mutex<Receiver<Call>>, shared: &Shared) {
-    loop {
-        let next = locked(calls).recv();
-        let Ok(call) = next else { return };
-        let line = if call.stop.load(Relaxed) { None } else { response(&call, shared) };
-        let _ = shared.post.send(Event::Ended(call.stop, line.unwrap_or_default().into_bytes()));
-    }
+/// Runs a call, and posts its response.
+pub(super) fn work(call: Call, shared: &Shared) {
+    let line = if call.stop.load(Relaxed) { None } else { response(&call, shared) };
+    let _ = shared.post.send(Event::Ended(call.stop, line.unwrap_or_default().into_bytes()));
 }
 
 /// Runs a call; `None` if it was cancelled.
@@ -53,7 +48,7 @@ fn response(call: &Call, shared: &Shared) -> Option<String> {
     // A signal must not interrupt the cleanup of started processes.
     let _effect = signals::effect();
     let value = recorded(call, shared)?.into_value(call.has_text);
-    result(&call.id, &complete(value, call.client.is_modern(), false)).ok()
+    Some(result(&call.id, &complete(value, call.client.is_modern(), false)))
 }
 
 /// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.

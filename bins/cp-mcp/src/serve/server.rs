@@ -1,14 +1,14 @@
 //! The loop of the server: it answers the client, starts calls in threads, and writes all output.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
-use cp_common::{Code, Context, Error, Result, keys, signals};
+use cp_common::{Context, Result, keys, signals};
 use cp_mcp_wire::{
-    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MODERN, Message, failure, read, result,
+    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MODERN, Message, read, response,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Shared, Stop};
 use super::tools::{Tool, tools_of};
 use crate::gate::failed;
-use crate::stdio::{self, Event, Post, spawn};
+use crate::stdio::{self, Event, Post, workers};
 
 /// The most calls that run at the same time. Others wait.
 const SLOTS: usize = 8;
@@ -88,7 +88,7 @@ impl Server<'_> {
                     left?;
                     until = Some(Instant::now() + GRACE);
                 }
-                Some(Event::ServerLeft(left)) => left?,
+                Some(Event::ServerLeft(error)) => return Err(error),
             }
         }
     }
@@ -134,12 +134,7 @@ impl Server<'_> {
     }
 
     fn answer(&mut self, id: &RawValue, answered: Answered<Value>) -> Result<()> {
-        let line = match answered {
-            Ok(value) => result(id, &value),
-            Err(refused) => failure(id, &refused),
-        };
-        let line = line.map_err(|e| Error::new(Code::Unknown, format!("an answer cannot be written: {e}")))?;
-        stdio::write(line.as_bytes(), self.context)
+        stdio::write(response(id, answered.as_ref()).as_bytes(), self.context)
     }
 
     /// The result of a request; `None` if its response is written later.
@@ -205,12 +200,8 @@ impl Server<'_> {
             return Ok(queue.clone());
         }
         let shared = Arc::new(Shared::new(client, self.post.clone(), self.context)?);
-        let (queue, calls) = sync_channel(ACTIVE.0);
-        let calls = Arc::new(Mutex::new(calls));
-        for _ in 0..SLOTS {
-            let (calls, shared) = (Arc::clone(&calls), Arc::clone(&shared));
-            spawn("call", move || work(&calls, &shared))?;
-        }
+        let own = Arc::clone(&shared);
+        let queue = workers("call", SLOTS, ACTIVE.0, move |call| work(call, &own))?;
         self.workers = Some((shared, queue.clone()));
         Ok(queue)
     }

@@ -126,9 +126,7 @@ impl Shared {
 
     /// Sends a request or a notification to the client. A client that has disconnected is ignored.
     pub(super) fn tell(&self, id: Option<&RawValue>, method: &str, params: &Value) {
-        if let Ok(line) = request(id, method, Some(params)) {
-            let _ = self.post.send(Event::FromServer(line.into_bytes()));
-        }
+        let _ = self.post.send(Event::FromServer(request(id, method, Some(params)).into_bytes()));
     }
 
     /// Sends a form to the client, with its token as the id, and waits for the lifetime of the token. Without a response
