@@ -1,10 +1,21 @@
 //! The ledger entries of this program: clients, servers, each call before it is made, and its result.
 
+use std::time::Instant;
+
 use cp_common::wire::{Approval, AskedBy, Receipt};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Error, Result, keys};
 use cp_ledger::format::approval::Said;
 use cp_ledger::{Entry, Ledger, Sync, effect_path};
 use serde::Serialize;
+use serde_json::json;
+
+/// A call on the ledger, before its result.
+pub(crate) struct Started {
+    pub(crate) receipt: Receipt,
+    tool: String,
+    call_id: Option<String>,
+    began: Instant,
+}
 
 /// The writer of ledger entries. The first entry opens the ledger.
 pub(crate) struct Journal {
@@ -54,6 +65,30 @@ impl Journal {
         Ok(receipt)
     }
 
+    /// Appends a call to the ledger, before it is made.
+    pub(crate) fn start(&mut self, entry: &impl Serialize, tool: &str, call_id: Option<String>) -> Result<Started> {
+        let receipt = self.note("mcp.call", entry)?;
+        Ok(Started { receipt, tool: tool.to_owned(), call_id, began: Instant::now() })
+    }
+
+    /// Appends the result of a call to the ledger. A cancelled call has none.
+    pub(crate) fn end(&mut self, call: Option<&Started>, is_error: bool, result: Option<&str>) -> Result<()> {
+        let Some(Started { receipt, tool, call_id, began }) = call else { return Ok(()) };
+        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let hash = result.map(|result| keys::hash(result.as_bytes()));
+        let mut end = json!({
+            "call": receipt.seq,
+            "tool": tool,
+            "is_error": is_error,
+            "sha256": hash,
+            "duration_ms": duration_ms,
+        });
+        if let Some(id) = call_id {
+            end["call_id"] = json!(id);
+        }
+        self.note("mcp.result", &end).map(drop)
+    }
+
     /// Appends an event of an approval to the ledger and syncs it.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
         let entry = said.about(approval, self.entry(said.event()));
@@ -65,11 +100,6 @@ impl Journal {
     /// Syncs the ledger to the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.ledger.as_mut().map_or(Ok(()), Ledger::sync).map_err(Error::fatal)
-    }
-
-    /// The path of the ledger.
-    pub(crate) fn path(&self) -> &std::path::Path {
-        &self.path
     }
 
     fn entry(&self, event: &str) -> Entry {

@@ -12,7 +12,7 @@ use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
-use cp_mcp_wire::{Offer, Offers};
+use cp_mcp_wire::{Failure, INVALID_REQUEST, Offer, Offers, failure};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -23,16 +23,16 @@ pub(crate) const WAITING: usize = 64;
 pub(crate) enum Event {
     /// The client wrote a line.
     FromClient(Vec<u8>),
-    /// The client wrote a line that is too long; its number.
-    TooLong(u64),
     /// The client's input has ended, or failed, for example by a signal.
     ClientLeft(Result<()>),
-    /// The server behind the gate, or an active call, has written a line.
+    /// A line for the client.
+    ToClient(String),
+    /// The server behind the gate has written a line.
     FromServer(Vec<u8>),
     /// The server behind the gate has exited.
     ServerLeft(Error),
     /// The call with this stop signal has ended, with the line of its response; empty if it was cancelled.
-    Ended(Arc<AtomicBool>, Vec<u8>),
+    Ended(Arc<AtomicBool>, String),
 }
 
 /// The sender of events. It blocks while the inbox is full, and fails after the inbox is closed.
@@ -53,8 +53,13 @@ fn read(client: &Post, longest: usize) -> Result<()> {
     let mut lines = Lines::new(std::io::stdin()).at_most(longest);
     let gone = |_| Error::new(Code::Io, "the inbox is closed");
     while let Some(line) = lines.next(&mut || Ok(()))? {
-        let bytes = lines.bytes(&line).map(|bytes| without_mark(bytes).to_vec());
-        client.send(bytes.map_or(Event::TooLong(line.number), Event::FromClient)).map_err(gone)?;
+        let event = if let Ok(bytes) = lines.bytes(&line) {
+            Event::FromClient(without_mark(bytes).to_vec())
+        } else {
+            let message = format!("line {} is longer than {longest} bytes", line.number);
+            Event::ToClient(failure(RawValue::NULL, &Failure::new(INVALID_REQUEST, message)))
+        };
+        client.send(event).map_err(gone)?;
     }
     Ok(())
 }
@@ -156,11 +161,11 @@ pub(crate) fn begin(context: &mut Context) -> Result<()> {
 }
 
 /// Writes a message, which ends with a line feed.
-pub(crate) fn write(line: &[u8], context: &mut Context) -> Result<()> {
+pub(crate) fn write(line: &str, context: &mut Context) -> Result<()> {
     if line.is_empty() || !in_records(context) {
-        return context.out.raw(line);
+        return context.out.raw(line.as_bytes());
     }
-    let message = serde_json::from_slice(line).map_err(|e| Error::validation(format!("a message: {e}")))?;
+    let message = serde_json::from_str(line).map_err(|e| Error::validation(format!("a message: {e}")))?;
     context.out.record(Kind::Item, &Item { message: Some(message), untrusted: vec!["/message"], ..Item::default() })
 }
 

@@ -170,26 +170,6 @@ fn approved_call_passes_once() {
 }
 
 #[test]
-fn continuation_of_approved_call_needs_no_approval() {
-    let Some((place, server)) = looking(
-        "    return 'done' if 'requestState' in params else {'resultType': 'input_required', 'requestState': 's1', 'inputRequests': {}}",
-    ) else {
-        return;
-    };
-    place.policy("[mcp.scripted]\napprove = true\n");
-    let mut session = open(&place, &server);
-    let (text, _) = session.call("look", json!({}));
-    approve(&place, &id_in(&text));
-    assert_eq!(session.ask("tools/call", json!({"name": "look", "arguments": {}}))["result"]["requestState"], "s1");
-    let goes_on = |state: &str| json!({"name": "look", "arguments": {}, "requestState": state});
-    let forged = session.ask("tools/call", goes_on("s2"));
-    assert_eq!(forged["result"]["isError"], true, "{forged}");
-    let done = session.ask("tools/call", goes_on("s1"));
-    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
-    assert_eq!(session.ask("tools/call", goes_on("s1"))["result"]["isError"], true, "once");
-}
-
-#[test]
 fn changed_tool_is_refused_until_approved() {
     let Some((place, server)) = serving("    return name", &json!([tool("look"), tool("stay")])) else { return };
     let mut session = open(&place, &server);

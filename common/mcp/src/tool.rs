@@ -75,8 +75,6 @@ pub struct CallResult {
     pub result_type: Option<String>,
     /// The requests that the client must answer before the server can continue.
     pub input_requests: Option<Value>,
-    /// The state by which the client continues the call.
-    pub request_state: Option<Box<RawValue>>,
 }
 
 /// A content block: a text, an image or audio in base64, or an embedded resource.

@@ -156,7 +156,7 @@ impl Server {
         self.gate.journal.call = Some(call.id.clone());
         let params = raw(&Params { name: tool, arguments: &call.input, meta: self.meta() })?;
         let started = self.gate.begin(Some(&params), context)?;
-        let receipt = started.receipt.clone();
+        let receipt = Some(started.receipt.clone());
         let answer = self.gate.ask("tools/call", &params, Some(started), context)?;
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (id, name) = (call.id.clone(), call.name.clone());
@@ -206,11 +206,8 @@ impl Server {
     }
 
     fn decode<T: DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
-        serde_json::from_str(result.get()).map_err(|e| self.invalid(&e.to_string()))
-    }
-
-    fn invalid(&self, why: &str) -> Error {
-        Error::new(Code::Server, format!("the response of the server {} is not valid: {why}", self.gate.name))
+        let invalid = |e| format!("the response of the server {} is not valid: {e}", self.gate.name);
+        serde_json::from_str(result.get()).map_err(|e| Error::new(Code::Server, invalid(e)))
     }
 
     fn unsupported(&self, versions: &str) -> Error {

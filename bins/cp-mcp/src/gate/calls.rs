@@ -1,12 +1,11 @@
 //! Tool calls: which pass, which wait for approval, and which are refused.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use cp_common::output::printable_line;
 use cp_common::program::approval::{find, new as new_approval, pause, take};
 use cp_common::program::grant::policy_hash;
-use cp_common::wire::{Action, Binds, Level, Receipt, Scope, Shown};
+use cp_common::wire::{Action, Binds, Level, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
 use cp_mcp_wire::{Annotations, Failure, METHOD_NOT_FOUND, Party, is_tool_name};
@@ -17,16 +16,12 @@ use serde_json::{Value, json};
 use super::Gate;
 use super::message::{Members, members_of, raw};
 use super::tools::{LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
+use crate::record::Started;
 
 /// A call as the client sends it.
-pub(crate) struct Call {
+struct Call {
     tool: String,
     arguments: Box<RawValue>,
-    /// The state by which the server continues an earlier call.
-    state: Option<Box<RawValue>>,
-    began: Instant,
-    /// The receipt of its ledger entry, after it was permitted.
-    pub(crate) receipt: Option<Receipt>,
 }
 
 impl Call {
@@ -43,13 +38,7 @@ impl Call {
             )));
         }
         let arguments = arguments.map_or_else(|| RawValue::from_string("{}".to_owned()), Ok).map_err(invalid)?;
-        let (state, began) = (members.remove("requestState"), Instant::now());
-        Ok(Self { tool, arguments, state, began, receipt: None })
-    }
-
-    /// The hash of the call and the state that continues it.
-    pub(super) fn continued_by(&self, state: &RawValue) -> String {
-        keys::hash(json!([self.tool, self.arguments.get(), state.get()]).to_string().as_bytes())
+        Ok(Self { tool, arguments })
     }
 }
 
@@ -87,24 +76,25 @@ impl Gate {
     }
 
     /// Decides about a call, and records it before it is sent, or its refusal.
-    pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Call> {
+    pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Started> {
         if self.listing.is_none() {
             self.need_list(params, context)?;
         }
-        let mut call = Call::of(params)?;
+        let call = Call::of(params)?;
         let decided = self.decide(&call);
         let call_id = self.journal.call.clone();
         let is_of_run = call_id.is_some();
-        let Call { tool, arguments, .. } = &call;
+        let Call { tool, arguments } = &call;
         let refused = decided.as_ref().err().map(|error| {
             json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
         });
-        let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id, refused };
+        let id = call_id.as_deref();
+        let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id: id, refused };
         match decided {
             Ok(()) => {
-                call.receipt = Some(self.journal.intend("mcp.call", &entry)?);
-                call.began = Instant::now();
-                Ok(call)
+                let started = self.journal.start(&entry, tool, call_id.clone())?;
+                self.journal.sync()?;
+                Ok(started)
             }
             // The call is made again after the approval.
             Err(error) if is_of_run && error.code() == Code::HumanRequired => Err(error),
@@ -204,9 +194,6 @@ impl Gate {
             self.check_pin(tool, &mut load_pins(&self.name, &self.home)?.unwrap_or_default())?;
         }
         let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
-        if call.state.as_ref().is_some_and(|state| self.states.remove(&call.continued_by(state))) {
-            return Ok(());
-        }
         let shown = Shown {
             tool: Some(format!("{}: {}", self.name, tool.name)),
             input: serde_json::from_str(call.arguments.get()).ok(),
@@ -223,23 +210,6 @@ impl Gate {
             policy: policy_hash(&self.home)?,
         };
         self.need_grant(Level::Agent, shown, binds)
-    }
-
-    /// Records the result of a call.
-    pub(super) fn record_result(
-        &mut self,
-        call: Option<&Call>,
-        is_error: bool,
-        result: Option<&RawValue>,
-    ) -> Result<()> {
-        let Some(call) = call else { return Ok(()) };
-        let duration_ms = u64::try_from(call.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let seq = call.receipt.as_ref().map(|receipt| receipt.seq);
-        let hash = result.map(|result| keys::hash(result.get().as_bytes()));
-        let mut end =
-            json!({ "call": seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
-        self.journal.call.iter().for_each(|id| end["call_id"] = json!(id));
-        self.journal.note("mcp.result", &end).map(drop)
     }
 
     /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks
@@ -273,7 +243,7 @@ struct Entry<'a> {
     arguments: &'a RawValue,
     /// The id of the call in its run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    call_id: Option<String>,
+    call_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<Value>,
 }

@@ -51,10 +51,8 @@ impl Gate {
                     self.answer(id, Err(&failure));
                     return Ok(());
                 }
-                let listing = self.listing.take().unwrap_or_default();
-                let listed = listing.result(&self.redactor)?;
-                self.listing = Some(listing);
-                self.answer(id, Ok(&*listed));
+                let listed = self.listing.as_ref().map(|listing| listing.result(&self.redactor));
+                self.answer(id, Ok(&*listed.transpose()?.unwrap_or_default()));
                 return Ok(());
             }
             "tools/call" => Some(self.begin(params, context)?),
@@ -90,6 +88,6 @@ impl Gate {
             return Ok(());
         }
         let Some(request) = self.in_flight.remove(&key) else { return Ok(()) };
-        self.record_result(request.call.as_ref(), true, None)
+        self.journal.end(request.call.as_ref(), true, None)
     }
 }

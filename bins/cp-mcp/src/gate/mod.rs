@@ -16,17 +16,16 @@ use cp_common::keys::random;
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_mcp_wire::{self as wire, Failure, Greeting, INVALID_REQUEST, Party};
+use cp_mcp_wire::{self as wire, Failure, Greeting, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table, is_name};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use self::calls::Call;
 use self::message::Id;
 pub(crate) use self::message::{failed, id_of, party, raw};
 use self::tools::Listing;
-use crate::record::Journal;
+use crate::record::{Journal, Started};
 use crate::stdio::{self, Event, Post};
 
 /// The events that the gate records.
@@ -129,8 +128,6 @@ pub(crate) struct Gate {
     client: Option<Party>,
     /// The changes and refused tools that a warning has named.
     warned: HashSet<String>,
-    /// The approved calls that may be continued, by the hash of the call and its state.
-    states: HashSet<String>,
     /// The requests without a response, by their ids.
     in_flight: BTreeMap<Id, Request>,
     /// The id of the last request of the gate itself: a number, because some servers read no other ids.
@@ -155,7 +152,7 @@ struct Request {
     /// True for a request of the gate itself.
     is_own: bool,
     /// The call of a tool, which is on the ledger.
-    call: Option<Call>,
+    call: Option<Started>,
 }
 
 impl Gate {
@@ -182,7 +179,6 @@ impl Gate {
             has_answered: false,
             client: None,
             warned: HashSet::new(),
-            states: HashSet::new(),
             in_flight: BTreeMap::new(),
             own_id: FIRST_ID + u32::from(u16::from_ne_bytes(random()?)),
             answered: None,
@@ -211,10 +207,7 @@ impl Gate {
     fn handle(&mut self, event: Event, context: &mut Context) -> Result<()> {
         match event {
             Event::FromClient(line) => self.receive_from_client(&line, context)?,
-            Event::TooLong(number) => {
-                let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
-                self.answer(RawValue::NULL, Err(&failure));
-            }
+            Event::ToClient(line) => self.lines.push(line),
             Event::ClientLeft(left) => {
                 left?;
                 self.deadline = Some(Instant::now() + self.table.call_limit());
@@ -228,7 +221,13 @@ impl Gate {
 
     /// Makes a request of the gate itself, and waits for its answer within its time limit. What the client sends until
     /// then is held.
-    pub(crate) fn ask(&mut self, method: &str, params: &RawValue, call: Option<Call>, context: &mut Context) -> Answer {
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        params: &RawValue,
+        call: Option<Started>,
+        context: &mut Context,
+    ) -> Answer {
         self.own_id += 1;
         while self.in_flight.contains_key(&self.own_id.to_string()) {
             self.own_id += 1;
@@ -244,7 +243,7 @@ impl Gate {
             match stdio::next(&self.inbox, until, context)? {
                 None => self.time_out()?,
                 Some(Event::ClientLeft(Err(error))) => return Err(error),
-                Some(event @ (Event::FromClient(_) | Event::TooLong(_) | Event::ClientLeft(_))) => self.hold(event)?,
+                Some(event @ (Event::FromClient(_) | Event::ClientLeft(_))) => self.hold(event)?,
                 Some(event) => self.handle(event, context)?,
             }
             self.flush(context)?;
@@ -263,7 +262,7 @@ impl Gate {
     /// Sends a request, and waits for its response. A call that is not sent has failed.
     fn request(&mut self, mut request: Request, params: Option<&RawValue>) -> Result<()> {
         if let Err(error) = self.send(wire::request(Some(&request.id), &request.method, params.as_ref())) {
-            return self.record_result(request.call.as_ref(), true, None).and(Err(error));
+            return self.journal.end(request.call.as_ref(), true, None).and(Err(error));
         }
         request.end = self.limit_of(&request.method).map(|(_, limit)| Instant::now() + limit);
         self.in_flight.insert(id_of(&request.id), request);
@@ -294,7 +293,7 @@ impl Gate {
         for warning in warnings {
             context.warn(&warning);
         }
-        lines.iter().try_for_each(|line| stdio::write(line.as_bytes(), context))
+        lines.iter().try_for_each(|line| stdio::write(line, context))
     }
 
     /// When the time of the first request is over.

@@ -55,7 +55,7 @@ impl Gate {
     /// Ends a request, whose call is recorded.
     pub(super) fn end(&mut self, request: &Request, answer: Answer, is_error: bool) -> Result<()> {
         let result = answer.as_ref().ok().and_then(|outcome| outcome.as_deref().ok());
-        self.record_result(request.call.as_ref(), is_error, result)?;
+        self.journal.end(request.call.as_ref(), is_error, result.map(RawValue::get))?;
         match answer {
             answer if request.is_own => self.answered = Some(answer),
             Ok(outcome) => self.answer(&request.id, outcome.as_deref()),
@@ -104,13 +104,12 @@ impl Gate {
                 return Ok(Err(redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure)));
             }
         };
-        if let Some(call) = &request.call {
+        if request.call.is_some() {
             let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
             if let Some(method) = read.methods().find(|method| !PASSED.contains(method)) {
                 return Err(Error::new(Code::Forbidden, not_passed(method)));
             }
             check_media(&read)?;
-            self.states.extend(read.request_state.map(|state| call.continued_by(&state)));
             *is_error = read.is_error;
         }
         Ok(Ok(result))

@@ -1,21 +1,17 @@
-//! The answer of a call: text and data with the same content. A long text is stored next to the ledger, and cut.
+//! The answer of a call: text and data with the same content. A long text is cut.
 
-use std::path::Path;
-
-use cp_common::wire::quoted;
+use cp_common::Error;
 use cp_common::wire::{Approval, ToolResult};
-use cp_common::{Error, Result};
-use cp_ledger::blob;
 use serde_json::{Map, Value, json};
 
-/// The longest text of an answer, in bytes. A longer one is cut, and names the blob of all of it.
+/// The longest text of an answer, in bytes.
 const LONGEST: usize = 64 << 10;
 
 /// The answer of a call.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// The text for the model.
-    text: String,
+    pub text: String,
     /// The same content as data.
     data: Map<String, Value>,
     pub is_error: bool,
@@ -27,8 +23,6 @@ pub(super) struct Answer {
     blocks: Vec<Value>,
     /// The metadata with the receipt.
     meta: Option<Value>,
-    /// The length of the complete text in bytes, and its blob, for the ledger.
-    pub kept: Value,
 }
 
 impl Answer {
@@ -103,25 +97,21 @@ impl Answer {
         answer
     }
 
-    /// Cuts a text that is too long, and stores all of it as a blob of the ledger.
-    pub(super) fn shortened(mut self, ledger: &Path) -> Result<Self> {
+    /// Cuts a text that is too long. The ledger has the hash of all of it.
+    pub(super) fn shortened(mut self) -> Self {
         let whole = self.text.len();
-        self.kept = json!({ "bytes": whole });
-        if whole <= LONGEST {
-            return Ok(self);
+        if whole > LONGEST {
+            self.text.truncate(self.text.floor_char_boundary(LONGEST));
+            let shown = self.text.len();
+            let note = format!("\n[the first {shown} of {whole} bytes; the rest is not kept: ask for less at once]");
+            self.text.push_str(&note);
+            if self.is_data {
+                self.data.clear();
+            }
+            self.data.insert("bytes".to_owned(), whole.into());
+            self.data.insert("output".to_owned(), self.text.clone().into());
         }
-        let hash = blob::store(ledger, self.text.as_bytes())?.to_string();
-        self.kept = json!({ "blob": hash, "len": whole });
-        let shown = &self.text[..self.text.floor_char_boundary(LONGEST)];
-        let part = format!("the first {} of {whole} bytes", shown.len());
-        let file = quoted(&ledger.display().to_string());
-        self.text = format!("{shown}\n[{part}; the owner sees all of them with: cp-log blob --ledger {file} {hash}]");
-        if self.is_data {
-            self.data.clear();
-        }
-        self.data.insert("bytes".to_owned(), whole.into());
-        self.data.insert("output".to_owned(), self.text.clone().into());
-        Ok(self)
+        self
     }
 
     /// The result of `tools/call`.

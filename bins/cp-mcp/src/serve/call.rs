@@ -40,43 +40,34 @@ pub(super) struct Call {
 /// Runs a call, and posts its response.
 pub(super) fn work(call: Call, shared: &Shared) {
     let line = if call.stop.load(Relaxed) { None } else { response(&call, shared) };
-    let _ = shared.post.send(Event::Ended(call.stop, line.unwrap_or_default().into_bytes()));
+    let _ = shared.post.send(Event::Ended(call.stop, line.unwrap_or_default()));
 }
 
 /// Runs a call; `None` if it was cancelled.
 fn response(call: &Call, shared: &Shared) -> Option<String> {
     // A signal must not interrupt the cleanup of started processes.
     let _effect = signals::effect();
-    let value = recorded(call, shared)?.into_value(call.has_text);
+    let answer = recorded(call, shared).unwrap_or_else(|error| Some(Answer::of_error(error)));
+    let value = answer?.into_value(call.has_text);
     Some(result(&call.id, &complete(value, call.client.is_modern(), false)))
 }
 
 /// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.
-fn recorded(call: &Call, shared: &Shared) -> Option<Answer> {
-    let began = Instant::now();
+fn recorded(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     let Call { name, client, input_hash, stop, .. } = call;
-    let id = call.id();
-    let intent = json!({ "call_id": id, "tool": name, "input_hash": input_hash, "client": client.party, "protocol": client.version });
-    let noted = shared.journal().note("mcp.call", &intent);
-    let seq = noted.as_ref().ok().map(|receipt| receipt.seq);
-    let answer = noted.and_then(|_| done(call, shared)).and_then(|answer| {
-        answer.filter(|_| !stop.load(Relaxed)).map(|answer| answer.shortened(&shared.ledger)).transpose()
+    let intent = json!({
+        "call_id": call.id(),
+        "tool": name,
+        "input_hash": input_hash,
+        "client": client.party,
+        "protocol": client.version,
     });
-    let answer = answer.unwrap_or_else(|error| (!stop.load(Relaxed)).then(|| Answer::of_error(error)));
-    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let outcome = match &answer {
-        None => "cancelled",
-        Some(answer) if answer.asks.is_some() => "asks",
-        Some(answer) if answer.is_error => "failed",
-        Some(_) => "done",
-    };
-    let is_error = outcome == "failed";
-    let output = answer.as_ref().map(|answer| &answer.kept);
-    let end = json!({ "call": seq, "call_id": id, "tool": name, "outcome": outcome, "is_error": is_error, "output": output, "duration_ms": duration_ms });
-    match shared.journal().note("mcp.result", &end) {
-        Ok(_) => answer,
-        Err(error) => Some(Answer::of_error(error)),
-    }
+    let started = shared.journal().start(&intent, name, Some(call.id()))?;
+    let answer = done(call, shared).unwrap_or_else(|error| Some(Answer::of_error(error)));
+    let answer = answer.filter(|_| !stop.load(Relaxed));
+    let is_error = answer.as_ref().is_none_or(|answer| answer.is_error);
+    shared.journal().end(Some(&started), is_error, answer.as_ref().map(|answer| answer.text.as_str()))?;
+    Ok(answer.map(Answer::shortened))
 }
 
 /// The answer of a call; `None` if it was cancelled.
@@ -92,18 +83,14 @@ fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     };
     looked();
     match call.action.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
-        Action::Exec { tool, input, is_check: true } => {
-            let decision: Option<Value> = shared.exec(true, &call.made(tool, input)?, stop, &mut looked)?;
-            Ok(decision.map(Answer::of_data))
-        }
-        Action::Exec { tool, input, .. } => {
+        Action::Exec { tool, input } => {
             let made = call.made(tool, input)?;
             let (line, mut consent) = (made.input.get(), call.consent.clone());
             // Each start of a command line repeats its effects, so the approval is settled before it starts again.
             let kept = |_| locked(&shared.paused).get(line).map(Error::from_value);
             let mut paused = consent.as_ref().and_then(kept);
             loop {
-                let error = match paused.take().map_or_else(|| shared.exec(false, &made, stop, &mut looked), Err) {
+                let error = match paused.take().map_or_else(|| shared.exec(&made, stop, &mut looked), Err) {
                     Err(error) if error.code() == Code::HumanRequired => error,
                     result => return Ok(result?.map(Answer::of_result)),
                 };

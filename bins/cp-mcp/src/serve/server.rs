@@ -73,13 +73,9 @@ impl Server<'_> {
                 return Ok(());
             }
             match stdio::next(inbox, until, self.context)? {
-                None => {}
+                None | Some(Event::FromServer(_) | Event::ServerLeft(_)) => {}
                 Some(Event::FromClient(line)) => self.line(&line)?,
-                Some(Event::TooLong(number)) => {
-                    let message = format!("line {number} is longer than {LONGEST} bytes");
-                    self.answer(RawValue::NULL, Err(Failure::new(INVALID_REQUEST, message)))?;
-                }
-                Some(Event::FromServer(line)) => stdio::write(&line, self.context)?,
+                Some(Event::ToClient(line)) => stdio::write(&line, self.context)?,
                 Some(Event::Ended(stop, line)) => {
                     self.active.retain(|call| !Arc::ptr_eq(&call.stop, &stop));
                     stdio::write(&line, self.context)?;
@@ -88,7 +84,6 @@ impl Server<'_> {
                     left?;
                     until = Some(Instant::now() + GRACE);
                 }
-                Some(Event::ServerLeft(error)) => return Err(error),
             }
         }
     }
@@ -111,11 +106,11 @@ impl Server<'_> {
 
     fn line(&mut self, line: &[u8]) -> Result<()> {
         match read(line) {
-            Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), Err(failure)),
+            Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), &Err(failure)),
             Ok(Message::Request { id: Some(id), method, params }) => match self.request(id, &method, params) {
-                Ok(Some(value)) => self.answer(id, Ok(value)),
+                Ok(Some(value)) => self.answer(id, &Ok(value)),
                 Ok(None) => Ok(()),
-                Err(failure) => self.answer(id, Err(failure)),
+                Err(failure) => self.answer(id, &Err(failure)),
             },
             Ok(Message::Request { id: None, method, params }) => {
                 if method == "notifications/cancelled" {
@@ -133,8 +128,8 @@ impl Server<'_> {
         }
     }
 
-    fn answer(&mut self, id: &RawValue, answered: Answered<Value>) -> Result<()> {
-        stdio::write(response(id, answered.as_ref()).as_bytes(), self.context)
+    fn answer(&mut self, id: &RawValue, answered: &Answered<Value>) -> Result<()> {
+        stdio::write(&response(id, answered.as_ref()), self.context)
     }
 
     /// The result of a request; `None` if its response is written later.

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -13,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find};
 use cp_common::home::Home;
-use cp_common::program::grant::LIFETIME;
+use cp_common::program::grant::{LIFETIME, policy_hash};
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Code, ToolCall};
+use cp_common::wire::{Code, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_mcp_wire::request;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -31,15 +28,11 @@ use crate::stdio::{Event, Post, locked};
 /// True if a call was cancelled.
 pub(super) type Stop = AtomicBool;
 
-/// An idle coprocess, and the policy that it has read.
+/// An idle coprocess, and the hash of the policy that it has read.
 struct Warm {
-    is_check: bool,
-    policy: Stamp,
+    policy: Option<String>,
     part: Child,
 }
-
-/// The identity of a file's content; `None` without a file.
-type Stamp = Option<(u64, u64, i64, i64)>;
 
 /// How often a wait for a program checks for a cancellation.
 const LOOK_AT_PROGRAM: Duration = Duration::from_millis(20);
@@ -52,8 +45,6 @@ const MOST_PAUSED: usize = 1000;
 /// The state that all calls share.
 pub(super) struct Shared {
     pub home: Home,
-    /// The ledger, whose blobs store long answers.
-    pub ledger: PathBuf,
     pub post: Post,
     /// The errors of command lines that wait for an approval, by their input.
     pub paused: Mutex<BTreeMap<String, Value>>,
@@ -101,7 +92,6 @@ impl Shared {
             flags,
             hosted: format!("{host}/{id}/"),
             home: context.home.clone(),
-            ledger: journal.path().to_owned(),
             post,
             journal: Mutex::new(journal),
             questions: Mutex::default(),
@@ -126,7 +116,7 @@ impl Shared {
 
     /// Sends a request or a notification to the client. A client that has disconnected is ignored.
     pub(super) fn tell(&self, id: Option<&RawValue>, method: &str, params: &Value) {
-        let _ = self.post.send(Event::FromServer(request(id, method, Some(params)).into_bytes()));
+        let _ = self.post.send(Event::ToClient(request(id, method, Some(params))));
     }
 
     /// Sends a form to the client, with its token as the id, and waits for the lifetime of the token. Without a response
@@ -155,14 +145,8 @@ impl Shared {
     }
 
     /// Runs a call by a coprocess; `None` if it was cancelled, after its processes were killed.
-    pub(super) fn exec<T: DeserializeOwned>(
-        &self,
-        is_check: bool,
-        call: &ToolCall,
-        stop: &Stop,
-        looked: &mut dyn FnMut(),
-    ) -> Result<Option<T>> {
-        let mut warm = self.warm(is_check)?;
+    pub(super) fn exec(&self, call: &ToolCall, stop: &Stop, looked: &mut dyn FnMut()) -> Result<Option<ToolResult>> {
+        let mut warm = self.warm()?;
         warm.part.send(Kind::ToolCall.name(), call)?;
         while !warm.part.wait_line(LOOK_AT_PROGRAM)? {
             looked();
@@ -179,20 +163,19 @@ impl Shared {
 
     /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new
     /// one.
-    fn warm(&self, is_check: bool) -> Result<Warm> {
-        let meta = std::fs::metadata(self.home.policy_file()).ok();
-        let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+    fn warm(&self) -> Result<Warm> {
+        let policy = policy_hash(&self.home)?;
         let mut idle = locked(&self.idle);
         idle.retain_mut(|warm| warm.policy == policy && warm.part.is_running());
-        if let Some(at) = idle.iter().position(|warm| warm.is_check == is_check) {
-            return Ok(idle.swap_remove(at));
+        if let Some(warm) = idle.pop() {
+            return Ok(warm);
         }
         drop(idle);
-        let verb = if is_check { &["check", "--closed"][..] } else { &["--hosted", &self.hosted, "--closed"] };
-        let words = verb.iter().map(OsString::from).chain(self.flags.iter().cloned());
+        let verb = ["--hosted", &self.hosted, "--closed"].map(OsString::from);
+        let words = verb.into_iter().chain(self.flags.iter().cloned());
         // Its standard error repeats its answers.
         let options = ChildOptions { stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
-        Ok(Warm { is_check, policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
+        Ok(Warm { policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
     }
 
     /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was

@@ -1,5 +1,6 @@
 //! The tools of this server, one for each risk: a table of their descriptions, and of the program that runs each call.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -36,13 +37,15 @@ pub(super) struct Tool {
 struct Run {
     exec: String,
     operation: Option<String>,
-    /// True if cp-exec only decides.
-    check: bool,
     argv: Vec<String>,
+    /// The options of arguments whose names differ.
+    options: BTreeMap<String, String>,
     /// The argument that is the program's input.
     stdin: String,
-    /// The argument that is its operand.
+    /// The argument that is its operand, or its operands.
     operand: String,
+    /// The argument that is a command line, whose words are the operands if it is one command.
+    line: String,
     /// True if it reads all sessions, which is the default of the argument of this name.
     all: bool,
 }
@@ -50,8 +53,8 @@ struct Run {
 /// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// A tool of cp-exec, or its decision about a command.
-    Exec { tool: String, input: Map<String, Value>, is_check: bool },
+    /// A tool of cp-exec.
+    Exec { tool: String, input: Map<String, Value> },
     /// A run of a program: its arguments, its input, and whether it reads all sessions.
     Ask { program: String, words: Vec<String>, input: String, all: bool },
 }
@@ -103,36 +106,47 @@ impl Tool {
     }
 
     fn exec(&self, mut input: Map<String, Value>, root: &Path) -> Action {
-        let Run { exec, operation, check, .. } = &self.run;
-        let text = |name: &str| input.get(name).and_then(Value::as_str);
-        let tool = match text("command") {
-            None if exec == "bash" => "shell",
-            // The program of a line with one command is known; those of other lines are decided about when they start.
-            Some(line) if *check && words::split(line).is_ok() => "shell",
-            _ => exec,
-        };
+        let Run { exec, operation, .. } = &self.run;
+        // The words of one command need no bash.
+        let tool = if exec == "bash" && !input.contains_key("command") { "shell" } else { exec };
         if let Some(operation) = operation {
-            let is_list = operation == "read_file" && text("path").is_some_and(|path| root.join(path).is_dir());
+            let path = input.get("path").and_then(Value::as_str);
+            let is_list = operation == "read_file" && path.is_some_and(|path| root.join(path).is_dir());
             let operation = if is_list { "list_directory" } else { operation };
             input.insert("operation".to_owned(), operation.into());
         }
-        Action::Exec { tool: tool.to_owned(), input, is_check: *check }
+        Action::Exec { tool: tool.to_owned(), input }
     }
 
     fn program(&self, mut arguments: Map<String, Value>) -> Action {
-        let mut taken = |name: &str| arguments.remove(name).and_then(|text| text.as_str().map(ToOwned::to_owned));
-        let (input, operand) = (taken(&self.run.stdin).unwrap_or_default(), taken(&self.run.operand));
+        let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
+        let input = arguments.remove(&self.run.stdin).map(text).unwrap_or_default();
+        let mut operands: Vec<String> = match arguments.remove(&self.run.operand) {
+            Some(Value::Array(words)) => words.into_iter().map(text).collect(),
+            operand => operand.into_iter().map(text).collect(),
+        };
+        // The program of a line with one command is known; those of other lines are decided about when they start.
+        if let Some(Ok(line)) = arguments.get(&self.run.line).and_then(Value::as_str).map(words::split)
+            && operands.is_empty()
+        {
+            operands = line.argv;
+            arguments.remove(&self.run.line);
+        }
         let all = self.run.all || arguments.remove("all") == Some(true.into());
         let (program, verb) = (&self.run.argv[0], &self.run.argv[1..]);
-        let options = arguments.into_iter().filter_map(|(name, value)| match value {
-            Value::Bool(is_set) => is_set.then(|| format!("--{name}")),
-            // A leading `@` would name a file.
-            Value::String(text) if text.starts_with('@') && program == "cp-llm" => Some(format!("--{name}=@{text}")),
-            Value::String(text) => Some(format!("--{name}={text}")),
-            value => Some(format!("--{name}={value}")),
+        let options = arguments.into_iter().filter_map(|(name, value)| {
+            let option = self.run.options.get(&name).cloned().unwrap_or_else(|| format!("--{name}="));
+            match value {
+                Value::Bool(is_set) => is_set.then(|| format!("--{name}")),
+                // A leading `@` would name a file.
+                Value::String(text) if text.starts_with('@') && program == "cp-llm" => Some(format!("{option}@{text}")),
+                Value::String(text) => Some(option + &text),
+                value => Some(format!("{option}{value}")),
+            }
         });
-        let operand = operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]);
-        let words = verb.iter().cloned().chain(options).chain(operand).collect();
+        let dashes = (!operands.is_empty()).then(|| "--".to_owned());
+        let operands = dashes.into_iter().chain(operands);
+        let words = verb.iter().cloned().chain(options).chain(operands).collect();
         Action::Ask { program: program.clone(), words, input, all }
     }
 }

@@ -81,8 +81,8 @@ fn every_call_is_on_the_ledger_of_a_session_that_names_the_client() {
     let tools: Vec<&str> = calls.iter().map(|call| call["data"]["tool"].as_str().unwrap()).collect();
     assert_eq!(tools, ["cp_run", "cp_run", "cp_ledger_query", "cp_verify"]);
     let outcomes = entries(&place, "mcp.result");
-    let outcomes: Vec<&str> = outcomes.iter().map(|end| end["data"]["outcome"].as_str().unwrap()).collect();
-    assert_eq!(outcomes, ["done", "failed", "done", "done"]);
+    let failed: Vec<bool> = outcomes.iter().map(|end| end["data"]["is_error"].as_bool().unwrap()).collect();
+    assert_eq!(failed, [false, true, false, false]);
     place.sh("cp-log verify $(find $CP_HOME -name '*.jsonl')").success();
     place.sh("cp-log audit").success();
 }
