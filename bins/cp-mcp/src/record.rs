@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use cp_common::wire::{Approval, AskedBy, Receipt};
-use cp_common::{Context, Error, Result, keys};
+use cp_common::{Context, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::{Entry, Ledger, Sync, effect_path};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A call on the ledger, before its result.
 pub(crate) struct Started {
@@ -71,11 +71,16 @@ impl Journal {
         Ok(Started { receipt, tool: tool.to_owned(), call_id, began: Instant::now() })
     }
 
-    /// Appends the result of a call to the ledger. A cancelled call has none.
-    pub(crate) fn end(&mut self, call: Option<&Started>, is_error: bool, result: Option<&str>) -> Result<()> {
+    /// Appends the result of a call to the ledger: its hash, and the blob of a long one. A cancelled call has none.
+    pub(crate) fn end(
+        &mut self,
+        call: Option<&Started>,
+        is_error: bool,
+        hash: Option<String>,
+        output: Option<Value>,
+    ) -> Result<()> {
         let Some(Started { receipt, tool, call_id, began }) = call else { return Ok(()) };
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let hash = result.map(|result| keys::hash(result.as_bytes()));
         let mut end = json!({
             "call": receipt.seq,
             "tool": tool,
@@ -85,6 +90,9 @@ impl Journal {
         });
         if let Some(id) = call_id {
             end["call_id"] = json!(id);
+        }
+        if let Some(output) = output {
+            end["output"] = output;
         }
         self.note("mcp.result", &end).map(drop)
     }
@@ -100,6 +108,11 @@ impl Journal {
     /// Syncs the ledger to the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.ledger.as_mut().map_or(Ok(()), Ledger::sync).map_err(Error::fatal)
+    }
+
+    /// The path of the ledger.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
     }
 
     fn entry(&self, event: &str) -> Entry {

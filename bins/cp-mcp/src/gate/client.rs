@@ -88,6 +88,6 @@ impl Gate {
             return Ok(());
         }
         let Some(request) = self.in_flight.remove(&key) else { return Ok(()) };
-        self.journal.end(request.call.as_ref(), true, None)
+        self.journal.end(request.call.as_ref(), true, None, None)
     }
 }

@@ -262,7 +262,7 @@ impl Gate {
     /// Sends a request, and waits for its response. A call that is not sent has failed.
     fn request(&mut self, mut request: Request, params: Option<&RawValue>) -> Result<()> {
         if let Err(error) = self.send(wire::request(Some(&request.id), &request.method, params.as_ref())) {
-            return self.journal.end(request.call.as_ref(), true, None).and(Err(error));
+            return self.journal.end(request.call.as_ref(), true, None, None).and(Err(error));
         }
         request.end = self.limit_of(&request.method).map(|(_, limit)| Instant::now() + limit);
         self.in_flight.insert(id_of(&request.id), request);

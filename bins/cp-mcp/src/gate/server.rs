@@ -1,5 +1,6 @@
 //! Messages of the server: responses to requests, and its own requests and notifications.
 
+use cp_common::keys::hash;
 use cp_common::{Code, Error, Result};
 use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, read, request, response, result};
 use serde_json::json;
@@ -55,7 +56,8 @@ impl Gate {
     /// Ends a request, whose call is recorded.
     pub(super) fn end(&mut self, request: &Request, answer: Answer, is_error: bool) -> Result<()> {
         let result = answer.as_ref().ok().and_then(|outcome| outcome.as_deref().ok());
-        self.journal.end(request.call.as_ref(), is_error, result.map(RawValue::get))?;
+        let hash = result.map(|result| hash(result.get().as_bytes()));
+        self.journal.end(request.call.as_ref(), is_error, hash, None)?;
         match answer {
             answer if request.is_own => self.answered = Some(answer),
             Ok(outcome) => self.answer(&request.id, outcome.as_deref()),

@@ -1,10 +1,14 @@
-//! The answer of a call: text and data with the same content. A long text is cut.
+//! The answer of a call: text and data with the same content. A long text is stored next to the ledger, and cut.
 
-use cp_common::Error;
+use std::path::Path;
+
+use cp_common::wire::quoted;
 use cp_common::wire::{Approval, ToolResult};
+use cp_common::{Error, Result};
+use cp_ledger::blob;
 use serde_json::{Map, Value, json};
 
-/// The longest text of an answer, in bytes.
+/// The longest text of an answer, in bytes. A longer one is cut, and names the blob of all of it.
 const LONGEST: usize = 64 << 10;
 
 /// The answer of a call.
@@ -97,21 +101,23 @@ impl Answer {
         answer
     }
 
-    /// Cuts a text that is too long. The ledger has the hash of all of it.
-    pub(super) fn shortened(mut self) -> Self {
+    /// Cuts a text that is too long, and stores all of it as a blob of the ledger. Returns the reference to the blob.
+    pub(super) fn shorten(&mut self, ledger: &Path) -> Result<Option<Value>> {
         let whole = self.text.len();
-        if whole > LONGEST {
-            self.text.truncate(self.text.floor_char_boundary(LONGEST));
-            let shown = self.text.len();
-            let note = format!("\n[the first {shown} of {whole} bytes; the rest is not kept: ask for less at once]");
-            self.text.push_str(&note);
-            if self.is_data {
-                self.data.clear();
-            }
-            self.data.insert("bytes".to_owned(), whole.into());
-            self.data.insert("output".to_owned(), self.text.clone().into());
+        if whole <= LONGEST {
+            return Ok(None);
         }
-        self
+        let hash = blob::store(ledger, self.text.as_bytes())?.to_string();
+        self.text.truncate(self.text.floor_char_boundary(LONGEST));
+        let part = format!("the first {} of {whole} bytes", self.text.len());
+        let file = quoted(&ledger.display().to_string());
+        self.text += &format!("\n[{part}; the owner sees all of them with: cp-log blob --ledger {file} {hash}]");
+        if self.is_data {
+            self.data.clear();
+        }
+        self.data.insert("bytes".to_owned(), whole.into());
+        self.data.insert("output".to_owned(), self.text.clone().into());
+        Ok(Some(json!({ "blob": hash, "len": whole })))
     }
 
     /// The result of `tools/call`.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cp_common::program::approval::{answered, description, grant, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
-use cp_common::{Error, Result, signals};
+use cp_common::{Error, Result, keys, signals};
 use cp_ledger::format::approval::Said;
 use cp_mcp_wire::result;
 use serde_json::value::RawValue;
@@ -64,10 +64,12 @@ fn recorded(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     });
     let started = shared.journal().start(&intent, name, Some(call.id()))?;
     let answer = done(call, shared).unwrap_or_else(|error| Some(Answer::of_error(error)));
-    let answer = answer.filter(|_| !stop.load(Relaxed));
-    let is_error = answer.as_ref().is_none_or(|answer| answer.is_error);
-    shared.journal().end(Some(&started), is_error, answer.as_ref().map(|answer| answer.text.as_str()))?;
-    Ok(answer.map(Answer::shortened))
+    let mut answer = answer.filter(|_| !stop.load(Relaxed));
+    let mut journal = shared.journal();
+    let hash = answer.as_ref().map(|answer| keys::hash(answer.text.as_bytes()));
+    let kept = answer.as_mut().map(|answer| answer.shorten(journal.path())).transpose()?.flatten();
+    journal.end(Some(&started), answer.as_ref().is_none_or(|answer| answer.is_error), hash, kept)?;
+    Ok(answer)
 }
 
 /// The answer of a call; `None` if it was cancelled.
