@@ -203,7 +203,7 @@ fn command(tool: &str, arguments: &str, home: &str) -> Result<Command> {
     if tool == "bash" && (!has_line || has_argv || command.confirm.is_some()) {
         return Err(refused("the tool `bash` takes one `command`, and no `confirm`"));
     }
-    if has_line && has_argv {
+    if has_line == has_argv {
         return Err(
             refused("give either `command` or `argv`").hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#)
         );
