@@ -25,7 +25,7 @@ pub static PROGRAM: Program = Program {
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_SESSION", "The session, if no option names one"),
     ],
-    schemas: &[("explained", include_str!("../schemas/explained.json"))],
+    schemas: cp_common::schemas!(explained),
     checks,
     credentials: None,
     audit: |_, _| Ok(()),

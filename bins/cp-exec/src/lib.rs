@@ -113,17 +113,9 @@ pub static PROGRAM: Program = Program {
         ("XDG_CONFIG_HOME", "The directory whose `opencode` has the settings of opencode"),
         ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
     ],
-    schemas: &[
-        ("approvals", include_str!("../schemas/approvals.json")),
-        ("decision", include_str!("../schemas/decision.json")),
-        ("exec_result", include_str!("../schemas/exec_result.json")),
-        ("hook_changed", include_str!("../schemas/hook_changed.json")),
-        ("hook_answer", include_str!("../schemas/hook_answer.json")),
-        ("item", include_str!("../schemas/item.json")),
-        ("policy", include_str!("../schemas/policy.json")),
-        ("policy_changed", include_str!("../schemas/policy_changed.json")),
-        ("run_undone", include_str!("../schemas/run_undone.json")),
-    ],
+    schemas: cp_common::schemas!(
+        approvals decision exec_result hook_changed hook_answer item policy policy_changed run_undone
+    ),
     checks: verbs::doctor::checks,
     credentials: None,
     audit: cp_ledger::audit,

@@ -54,11 +54,7 @@ pub static PROGRAM: Program = Program {
         ("SSL_CERT_FILE", "Certificate authorities to trust instead of the built-in ones"),
         ("TRACEPARENT", "Passed on to the server"),
     ],
-    schemas: &[
-        ("batch_job", include_str!("../schemas/batch_job.json")),
-        ("models", include_str!("../schemas/models.json")),
-        ("item", include_str!("../schemas/item.json")),
-    ],
+    schemas: cp_common::schemas!(batch_job models item),
     checks: models::checks,
     credentials: Some(backend::choice::credentials),
     audit: command_line::audit,

@@ -27,7 +27,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[serve::DOC, call::DOC, proxy::DOC, connect::DOC],
     groups: &[],
     environment: &[],
-    schemas: &[("item", include_str!("../schemas/item.json"))],
+    schemas: cp_common::schemas!(item),
     checks: |_| Vec::new(),
     credentials: None,
     audit: cp_ledger::audit,

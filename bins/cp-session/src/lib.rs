@@ -56,16 +56,10 @@ pub static PROGRAM: Program = Program {
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_TIER", "The tier of new sessions and runs: ho1, ho2 or ho3"),
     ],
-    schemas: &[
-        ("session_added", include_str!("../schemas/session_added.json")),
-        ("session_loaded", include_str!("../schemas/session_loaded.json")),
-        ("session_counted", include_str!("../schemas/session_counted.json")),
-        ("session_shown", include_str!("../schemas/session_shown.json")),
-        ("session_page", include_str!("../schemas/session_page.json")),
-        ("session_changed", include_str!("../schemas/session_changed.json")),
-        ("session_deleted", include_str!("../schemas/session_deleted.json")),
-        ("session_found", include_str!("../schemas/session_found.json")),
-    ],
+    schemas: cp_common::schemas!(
+        session_added session_loaded session_counted session_shown session_page session_changed session_deleted
+        session_found
+    ),
     checks,
     credentials: None,
     audit: cp_ledger::audit,

@@ -179,6 +179,14 @@ pub struct Finished<'a> {
     pub duration_ms: u64,
 }
 
+/// The [`Program::schemas`] of these names, which are files in the directory `schemas` of the program.
+#[macro_export]
+macro_rules! schemas {
+    ($($name:ident)*) => {
+        &[$((stringify!($name), include_str!(concat!("../schemas/", stringify!($name), ".json")))),*]
+    };
+}
+
 /// The definition of a program.
 pub struct Program {
     /// The name of binary, folder and manual page.
