@@ -58,7 +58,7 @@ fn asking(place: &Place, host: &str, question: &Value) -> Program {
     let (program, file) = (cp_testkit::program("cp-exec"), place.home.join("bin/claude-shell"));
     let home = file.ancestors().nth(2).unwrap().display();
     let words = format!("{} --home {home} --format raw hook shell claude --", program.display());
-    let shell = place.home.executable("bin/claude-shell", &format!("#!/bin/sh\nexec {words} \"$@\"\n"));
+    let shell = place.home.executable("bin/claude-shell", format!("#!/bin/sh\nexec {words} \"$@\"\n"));
     place.subject().args(["hook", host]).env("CLAUDE_CODE_SHELL_PREFIX", shell).stdin(question.to_string())
 }
 

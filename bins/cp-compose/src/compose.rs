@@ -21,9 +21,6 @@ use crate::sources;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "",
-    class: Class::Query,
-    output: "prompt",
     also: &["explained", "summary"],
     examples: &[
         "cp-compose -s 'be brief' -- hello",
@@ -31,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "printf 'city\\nOslo\\n' | cp-compose --csv 'Where is {{city}}?'",
     ],
     input: &[Input::Text, Input::Records, Input::Rows],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("", Class::Query, "prompt")
 };
 
 /// Assemble a prompt

@@ -21,12 +21,9 @@ use crate::wire_api::Request;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "models",
-    class: Class::Query,
-    output: "models",
     examples: &["cp-llm models --backend stub"],
     sort: Some("id"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("models", Class::Query, "models")
 };
 
 /// List the models of the default backend, or of all configured ones

@@ -22,14 +22,11 @@ use crate::ledger::{self, LedgerOperand, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "append",
-    class: Class::Append,
-    output: "receipt",
     also: &["planned", "summary"],
     examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("append", Class::Append, "receipt")
 };
 
 /// Append entries to a ledger
@@ -312,14 +309,11 @@ fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const TEE_DOC: VerbDoc = VerbDoc {
-    path: "tee",
-    class: Class::Append,
-    output: "passed",
     also: &["summary"],
     examples: &["seq 3 | {} tee copy.jsonl"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log", "error"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("tee", Class::Append, "passed")
 };
 
 /// Pass lines on and append each to a ledger

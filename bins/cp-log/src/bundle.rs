@@ -17,13 +17,8 @@ use tempfile::NamedTempFile;
 use crate::reading::{Group, Part, Start, ledgers, line_of};
 
 /// The entry of this verb in `reference`.
-pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "bundle",
-    class: Class::Query,
-    output: "bundled",
-    examples: &["{} append hello && {} bundle -o b"],
-    ..VerbDoc::EMPTY
-};
+pub(crate) const DOC: VerbDoc =
+    VerbDoc { examples: &["{} append hello && {} bundle -o b"], ..VerbDoc::new("bundle", Class::Query, "bundled") };
 
 /// Put ledgers and what belongs to them into one file
 ///

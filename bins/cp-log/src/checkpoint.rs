@@ -20,12 +20,9 @@ use crate::ledger::{self, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "checkpoint",
-    class: Class::Append,
-    output: "signed",
     examples: &["{} append hello && {} keygen C && {} checkpoint --sign-with C"],
     events: &["ledger.checkpoint"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("checkpoint", Class::Append, "signed")
 };
 
 /// Sign the tree of all lines
@@ -143,7 +140,7 @@ fn checkpoint_of(ledger: &Path, signers: &[Signer]) -> Result<(Checkpoint, Strin
 
 /// The entry of this verb in `reference`.
 pub(crate) const KEYGEN_DOC: VerbDoc =
-    VerbDoc { path: "keygen", class: Class::Append, output: "made", examples: &["{} keygen K"], ..VerbDoc::EMPTY };
+    VerbDoc { examples: &["{} keygen K"], ..VerbDoc::new("keygen", Class::Append, "made") };
 
 /// Make a key that signs checkpoints, and its public half
 #[derive(Debug, clap::Args)]

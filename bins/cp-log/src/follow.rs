@@ -22,13 +22,10 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "follow",
-    class: Class::Query,
-    output: "entry",
     also: &["summary"],
     examples: &["{} append hello && {} follow --last 1 --limit 1"],
     sort: Some("seq"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("follow", Class::Query, "entry")
 };
 
 /// Print entries as they are appended

@@ -86,13 +86,8 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 }
 
 /// The entry of this verb in `reference`.
-pub(crate) const TIP_DOC: VerbDoc = VerbDoc {
-    path: "tip",
-    class: Class::Query,
-    output: "tip",
-    examples: &["{} append hello && {} tip"],
-    ..VerbDoc::EMPTY
-};
+pub(crate) const TIP_DOC: VerbDoc =
+    VerbDoc { examples: &["{} append hello && {} tip"], ..VerbDoc::new("tip", Class::Query, "tip") };
 
 /// Print the place and the hash of the last line
 #[derive(Debug, clap::Args)]
@@ -153,13 +148,10 @@ fn tip_of(path: &Path) -> Result<Tip> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const BLOB_DOC: VerbDoc = VerbDoc {
-    path: "blob",
-    class: Class::Query,
-    output: "blob",
     examples: &[
         "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --format raw | jq -r .message.blob)",
     ],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("blob", Class::Query, "blob")
 };
 
 /// Print the bytes that a line names by their hash

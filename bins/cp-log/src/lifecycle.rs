@@ -25,11 +25,8 @@ const LONGEST: usize = 255;
 
 /// The entry of this verb in `reference`.
 pub(crate) const CREATE_DOC: VerbDoc = VerbDoc {
-    path: "create",
-    class: Class::Append,
-    output: "begun",
     examples: &["{} create --ledger-name example.com/audit audit.jsonl"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("create", Class::Append, "begun")
 };
 
 /// Begin a ledger under a name of its own
@@ -87,12 +84,9 @@ pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const ROTATE_DOC: VerbDoc = VerbDoc {
-    path: "rotate",
-    class: Class::Append,
-    output: "rotated",
     examples: &["{} append hello && {} rotate"],
     events: &["segment.seal", "segment.open"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("rotate", Class::Append, "rotated")
 };
 
 /// Close the file as a segment and go on in a new one
@@ -135,15 +129,12 @@ pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const REPAIR_DOC: VerbDoc = VerbDoc {
-    path: "repair",
-    class: Class::Write,
-    output: "repaired",
     examples: &[
         "{} append hello && {} repair --dry-run",
         "{} append -f L one && {} append -f L two && sed -i '$s/two/six/' L && T=$({} repair --tail --dry-run L | jq -r .data.confirm_token) && {} repair --tail --confirm $T L",
     ],
     events: &["ledger.recovered", "ledger.rollback", "ledger.removed"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("repair", Class::Write, "repaired")
 };
 
 /// Move damaged last lines aside, or accept that a ledger was rolled back

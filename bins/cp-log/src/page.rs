@@ -12,11 +12,8 @@ use crate::bundle::{Item, Plan, deliver};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "page",
-    class: Class::Query,
-    output: "bundled",
     examples: &["{} append hello && {} page -o page.html", "{} append hello && {} bundle -o b && {} page b >page.html"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("page", Class::Query, "bundled")
 };
 
 /// Make one page of HTML that shows what happened, and proves it where it is opened

@@ -23,11 +23,8 @@ use crate::reading::without_mark;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "prove",
-    class: Class::Query,
-    output: "proof",
     examples: &["{} append hello && {} keygen P && {} checkpoint --sign-with P && {} prove 1"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("prove", Class::Query, "proof")
 };
 
 /// Prove a line against the newest checkpoint
@@ -103,15 +100,12 @@ fn proof_text(seq: u64, hashes: &[Node], signed: &str) -> String {
 
 /// The entry of this verb in `reference`.
 pub(crate) const CHECK_DOC: VerbDoc = VerbDoc {
-    path: "check-proof",
-    class: Class::Query,
-    output: "checked",
     also: &["summary"],
     examples: &[
         "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --sign-with Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --trust Q.pub p",
     ],
     input: &[Input::Text, Input::Records],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("check-proof", Class::Query, "checked")
 };
 
 /// Say whether the lines on standard input are what a proof proves

@@ -10,9 +10,6 @@ use crate::reading::{Direction, Filters, Head, Merge, Place, Printer, Select, be
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "query",
-    class: Class::Query,
-    output: "entry",
     also: &["summary"],
     examples: &[
         "{} query --event deploy --limit 1",
@@ -20,7 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} query --event exec.refused --since today --reverse --limit 5",
     ],
     sort: Some("time; of one ledger seq"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("query", Class::Query, "entry")
 };
 
 /// Print the lines that match, of all ledgers in the order of time

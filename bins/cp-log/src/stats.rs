@@ -15,13 +15,8 @@ use serde_json::{Map, Value};
 use crate::reading::{Beginning, Direction, Filters, Reader, Select, Step, beginnings, check_run, to_read};
 
 /// The entry of this verb in `reference`.
-pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "stats",
-    class: Class::Query,
-    output: "stats",
-    examples: &["{} append hello && {} stats"],
-    ..VerbDoc::EMPTY
-};
+pub(crate) const DOC: VerbDoc =
+    VerbDoc { examples: &["{} append hello && {} stats"], ..VerbDoc::new("stats", Class::Query, "stats") };
 
 /// Sum up events, tokens, cost and latency
 #[derive(Debug, clap::Args)]

@@ -23,12 +23,9 @@ use crate::reading::{Group, Target, await_input, beginnings, to_prove};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "verify",
-    class: Class::Query,
-    output: "verified",
     also: &["summary"],
     examples: &["{} append hello && {} verify", "{} append hello && {} bundle -o b && {} verify b"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("verify", Class::Query, "verified")
 };
 
 /// Prove that ledgers are what was written

@@ -15,14 +15,11 @@ use crate::gate::{self, QUEUE, Server};
 use crate::stdio::{Event, Post, locked, spawn, without_mark, workers};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "proxy",
-    class: Class::Governed,
-    output: "item",
     also: &["summary"],
     examples: &[r#"echo '{"jsonrpc":"2.0","method":"hello"}' | {} proxy --server s --json -- /bin/cat"#],
     input: &[Input::Bytes],
     events: gate::EVENTS,
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("proxy", Class::Governed, "item")
 };
 
 /// Start a server in the sandbox, and check and record its calls

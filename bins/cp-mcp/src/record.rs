@@ -76,7 +76,7 @@ impl Journal {
         &mut self,
         call: Option<&Started>,
         is_error: bool,
-        hash: Option<String>,
+        hash: Option<&str>,
         output: Option<Value>,
     ) -> Result<()> {
         let Some(Started { receipt, tool, call_id, began }) = call else { return Ok(()) };

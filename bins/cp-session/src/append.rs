@@ -19,14 +19,11 @@ use crate::transcript::must_be_open;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "append",
-    class: Class::Append,
-    output: "session_added",
     also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["message"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("append", Class::Append, "session_added")
 };
 
 /// Add a turn to a session
@@ -134,14 +131,11 @@ impl Filter for Appender<'_> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const TEE_DOC: VerbDoc = VerbDoc {
-    path: "tee",
-    class: Class::Append,
-    output: "passed",
     also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
     input: &[Input::Records, Input::Rows],
     events: &["message", "session_turn", "error"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("tee", Class::Append, "passed")
 };
 
 /// Pass records on and store the messages among them, each with its question

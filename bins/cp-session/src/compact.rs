@@ -19,14 +19,11 @@ const SUMMARISE: &str = "Summarise the conversation for whoever continues it: th
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "compact",
-    class: Class::Governed,
-    output: "session_changed",
     examples: &[
         "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
     ],
     events: &[COMPACT],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("compact", Class::Governed, "session_changed")
 };
 
 /// Let a model summarise the older turns; the originals stay on disk

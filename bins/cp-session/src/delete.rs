@@ -21,15 +21,12 @@ use crate::{session, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "delete",
-    class: Class::Write,
-    output: "session_deleted",
     examples: &[
         "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
     ],
     dangerous: true,
     events: &["session_delete"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("delete", Class::Write, "session_deleted")
 };
 
 /// Remove sessions for good

@@ -19,12 +19,9 @@ const RENAMED: &str = "session_name";
 
 /// The verbs in `reference`.
 pub(crate) const END_DOC: VerbDoc = VerbDoc {
-    path: "end",
-    class: Class::Append,
-    output: "session_changed",
     examples: &["S=$(cp-session start --format text); cp-session end \"$S\""],
     events: &[END],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("end", Class::Append, "session_changed")
 };
 pub(crate) const REOPEN_DOC: VerbDoc = VerbDoc {
     path: "reopen",

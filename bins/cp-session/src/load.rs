@@ -19,11 +19,8 @@ use crate::transcript::{self, Mode};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "load",
-    class: Class::Query,
-    output: "session_loaded",
     examples: &["S=$(cp-session start --format text); cp-session load \"$S\""],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("load", Class::Query, "session_loaded")
 };
 
 /// Print the conversation
@@ -99,12 +96,9 @@ const EXPORT: &str = "session_export";
 
 /// The entry of this verb in `reference`.
 pub(crate) const EXPORT_DOC: VerbDoc = VerbDoc {
-    path: "export",
-    class: Class::Append,
-    output: "session_changed",
     examples: &["S=$(cp-session start --format text); cp-session export \"$S\""],
     events: &[EXPORT],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("export", Class::Append, "session_changed")
 };
 
 pub(crate) fn export(args: &ChangeArgs, context: &mut Context) -> Result<()> {

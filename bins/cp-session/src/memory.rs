@@ -50,13 +50,10 @@ fn existing(kind: &str, context: &Context) -> Result<Option<PathBuf>> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const REMEMBER_DOC: VerbDoc = VerbDoc {
-    path: "remember",
-    class: Class::Append,
-    output: "session_added",
     examples: &["cp-session remember --kind note -- 'the build takes four minutes'"],
     input: &[Input::Text],
     events: &["memory"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("remember", Class::Append, "session_added")
 };
 
 /// Keep a text beyond its session
@@ -109,12 +106,9 @@ impl Filter for Remember<'_> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const RECALL_DOC: VerbDoc = VerbDoc {
-    path: "recall",
-    class: Class::Query,
-    output: "session_found",
     examples: &["cp-session recall --kind session_turn build"],
     sort: Some("ts, descending"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("recall", Class::Query, "session_found")
 };
 
 /// Find what was remembered, the newest first

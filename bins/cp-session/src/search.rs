@@ -11,12 +11,9 @@ use crate::{session, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "search",
-    class: Class::Query,
-    output: "session_found",
     examples: &["cp-session search hello"],
     sort: Some("session_id, then seq"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("search", Class::Query, "session_found")
 };
 
 /// Find turns that contain a text, whatever its case

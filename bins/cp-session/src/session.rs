@@ -19,12 +19,9 @@ use crate::transcript::{self, Fork, Mode};
 
 /// The entry of this verb in `reference`.
 pub(crate) const LIST_DOC: VerbDoc = VerbDoc {
-    path: "list",
-    class: Class::Query,
-    output: "session_page",
     examples: &["cp-session list --limit 10"],
     sort: Some("the time of the last write, newest first; then session_id"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("list", Class::Query, "session_page")
 };
 
 /// List the sessions, the last written first
@@ -122,11 +119,8 @@ fn listed(session: &Session, names: &BTreeMap<String, String>) -> Result<Listed>
 
 /// The entry of this verb in `reference`.
 pub(crate) const SHOW_DOC: VerbDoc = VerbDoc {
-    path: "show",
-    class: Class::Query,
-    output: "session_shown",
     examples: &["S=$(cp-session start --format text); cp-session show \"$S\""],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("show", Class::Query, "session_shown")
 };
 
 /// The arguments of `show` and `count`.
@@ -180,11 +174,8 @@ pub(crate) fn show(args: &Args, context: &mut Context) -> Result<()> {
 
 /// The entry of this verb in `reference`.
 pub(crate) const COUNT_DOC: VerbDoc = VerbDoc {
-    path: "count",
-    class: Class::Query,
-    output: "session_counted",
     examples: &["S=$(cp-session start --format text); cp-session count \"$S\""],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("count", Class::Query, "session_counted")
 };
 
 /// How long a conversation is.

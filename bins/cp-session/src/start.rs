@@ -23,12 +23,9 @@ use crate::transcript::{self, External, Fork, Mode, START, Start};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "start",
-    class: Class::Append,
-    output: "session_changed",
     examples: &["cp-session start", "cp-session start --mode isolated"],
     events: &["session_start"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("start", Class::Append, "session_changed")
 };
 
 /// Start a session

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::agent::Agents;
 
 pub(crate) const DOC: VerbDoc =
-    VerbDoc { path: "config", class: Class::Query, output: "config", examples: &["cp-shell config"], ..VerbDoc::EMPTY };
+    VerbDoc { examples: &["cp-shell config"], ..VerbDoc::new("config", Class::Query, "config") };
 
 pub(crate) const DOC_GET: VerbDoc =
     VerbDoc { path: "config get", output: "setting", examples: &["cp-shell config get tier"], ..DOC };

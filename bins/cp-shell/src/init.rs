@@ -12,12 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::plane::hash_of;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "init",
-    class: Class::Append,
-    output: "init",
     examples: &["cp-shell init --dry-run", "cp-shell init"],
     events: &["init.created"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("init", Class::Append, "init")
 };
 
 /// Create the home: missing directories and starter files

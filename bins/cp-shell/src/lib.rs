@@ -51,13 +51,10 @@ enum Verb {
 
 /// The default verb: an interactive session at a terminal, or pipe mode.
 const SESSION: VerbDoc = VerbDoc {
-    path: "",
-    class: Class::Governed,
-    output: "response",
     examples: &["echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result"],
     input: &[Input::Rows, Input::Person],
     events: &["agent_turn", "turn_evidence", "session_start", "session_question", "message", "session_turn"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("", Class::Governed, "response")
 };
 
 /// The program, for `reference` and `doctor`.

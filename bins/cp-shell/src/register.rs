@@ -20,12 +20,9 @@ use similar::{ChangeTag, TextDiff};
 use crate::agent::{Agents, soul_prompt};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "register",
-    class: Class::Write,
-    output: "registered",
     examples: &["cp-shell init >/dev/null; echo 'Be brief.' > review.md; cp-shell register --yes ./review.md"],
     events: &["prompt.registered"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("register", Class::Write, "registered")
 };
 
 /// Register the current text of a prompt, or of the soul and context of an agent

@@ -26,13 +26,10 @@ use crate::rules::escalation;
 use crate::run::FinishedRun;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "allow",
-    class: Class::Write,
-    output: "policy_changed",
     also: &["preview"],
     examples: &["cp-exec policy init && {} allow network example.org --dry-run"],
     events: &["policy.allow"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("allow", Class::Write, "policy_changed")
 };
 
 /// Allow a name of the network, a program, a path or a variable for the commands of this project

@@ -10,14 +10,11 @@ use crate::run::Engine;
 use crate::run::approvals::{approver, ask, settle};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "approve",
-    class: Class::Append,
-    output: "approvals",
     examples: &["{} approve"],
     sort: Some("asked_at, descending"),
     exits: &[9],
     events: &["approval.granted", "approval.denied"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("approve", Class::Append, "approvals")
 };
 
 /// Approve a pending request, or list all pending requests

@@ -19,13 +19,10 @@ use crate::refusal::with_members;
 use crate::request::{Command, Request, of_line};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "check",
-    class: Class::Query,
-    output: "decision",
     also: &["summary"],
     examples: &["{} check -- git push --force", "{} check -c 'ls; id'"],
     input: &[Input::Rows, Input::Records],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("check", Class::Query, "decision")
 };
 
 /// Say whether a command, or each request on standard input, may run, and why

@@ -22,13 +22,10 @@ use crate::run::{Engine, newest, quoted};
 use crate::tools::filesystem::{CHANGED, LeftOut, Recorded, Undo, locked};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "undo",
-    class: Class::Write,
-    output: "run_undone",
     also: &["preview"],
     examples: &["{} policy init && {} -- touch new && {} undo last --dry-run"],
     events: &["exec.changes"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("undo", Class::Write, "run_undone")
 };
 
 /// Put back the files that runs and file tools created, changed or removed

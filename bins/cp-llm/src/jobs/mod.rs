@@ -30,8 +30,6 @@ const JOBS: VerbDoc = VerbDoc { output: "batch_job", also: &["summary"], ..VerbD
 /// The entries of these verbs in `reference`.
 pub(crate) const DOCS: [VerbDoc; 4] = [
     VerbDoc {
-        path: "batch submit",
-        class: Class::Governed,
         examples: &[
             "cp-llm batch submit --backend stub -- hello",
             "jq -nc '{messages:[{role:\"user\",content:\"hi\"}]}' | cp-llm batch submit --backend stub --rows",
@@ -41,27 +39,19 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
         ..JOBS
     },
     VerbDoc {
-        path: "batch status",
-        class: Class::Query,
         exits: &[7, 8, 9],
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
         sort: Some("created_at, descending"),
         ..JOBS
     },
     VerbDoc {
-        path: "batch result",
-        class: Class::Governed,
-        output: "message",
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
         events: &["llm.response", "llm.batch"],
         ..JOBS
     },
     VerbDoc {
-        path: "batch cancel",
-        class: Class::Governed,
-        output: "batch_job",
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
-        ..VerbDoc::EMPTY
+        ..VerbDoc::new("batch cancel", Class::Governed, "batch_job")
     },
 ];
 

@@ -32,9 +32,6 @@ use crate::wire_api::thoughts;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "",
-    class: Class::Governed,
-    output: "message",
     also: &["delta", "item", "summary"],
     examples: &[
         "cp-llm --backend stub -- hello",
@@ -44,7 +41,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["llm.request", "llm.response"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("", Class::Governed, "message")
 };
 
 /// The time for requests in flight to reach the ledger if their answers are not printed.

@@ -24,13 +24,10 @@ use crate::verify::counted;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "audit",
-    class: Class::Query,
-    output: "claim",
     also: &["summary"],
     examples: &["{} append hello && {} audit", "{} append hello && {} audit --format text"],
     sort: Some("ledger, then seq; what needs a whole ledger comes after it"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("audit", Class::Query, "claim")
 };
 
 /// Compute again what entries claim, one record for each claim

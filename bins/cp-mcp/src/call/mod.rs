@@ -21,16 +21,13 @@ use crate::gate;
 use crate::stdio::Item;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "call",
-    class: Class::Governed,
-    output: "tool_result",
     also: &["item", "summary"],
     examples: &[
         r#"echo '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"cp/cp_check","input":{"command":"ls"}}}' | {} call --mcp 'cp=cp-mcp serve' --json"#,
     ],
     input: &[Input::Records],
     events: gate::EVENTS,
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("call", Class::Governed, "tool_result")
 };
 
 /// Start servers, and run the tool calls of records

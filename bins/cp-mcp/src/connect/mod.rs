@@ -17,14 +17,11 @@ use self::link::{Link, MOST};
 use crate::gate;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "connect",
-    class: Class::Governed,
-    output: "item",
     also: &["summary"],
     examples: &[r#"echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | {} connect --json http://127.0.0.1:1/mcp"#],
     input: &[Input::Bytes],
     events: gate::EVENTS,
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("connect", Class::Governed, "item")
 };
 
 /// Connect to a server over HTTP, and check and record its calls

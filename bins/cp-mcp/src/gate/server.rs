@@ -57,7 +57,7 @@ impl Gate {
     pub(super) fn end(&mut self, request: &Request, answer: Answer, is_error: bool) -> Result<()> {
         let result = answer.as_ref().ok().and_then(|outcome| outcome.as_deref().ok());
         let hash = result.map(|result| hash(result.get().as_bytes()));
-        self.journal.end(request.call.as_ref(), is_error, hash, None)?;
+        self.journal.end(request.call.as_ref(), is_error, hash.as_deref(), None)?;
         match answer {
             answer if request.is_own => self.answered = Some(answer),
             Ok(outcome) => self.answer(&request.id, outcome.as_deref()),

@@ -111,7 +111,8 @@ impl Answer {
         self.text.truncate(self.text.floor_char_boundary(LONGEST));
         let part = format!("the first {} of {whole} bytes", self.text.len());
         let file = quoted(&ledger.display().to_string());
-        self.text += &format!("\n[{part}; the owner sees all of them with: cp-log blob --ledger {file} {hash}]");
+        let all = format!("the owner sees all of them with: cp-log blob --ledger {file} {hash}");
+        self.text = [&self.text, "\n[", &part, "; ", &all, "]"].concat();
         if self.is_data {
             self.data.clear();
         }

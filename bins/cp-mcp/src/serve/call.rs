@@ -68,7 +68,7 @@ fn recorded(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     let mut journal = shared.journal();
     let hash = answer.as_ref().map(|answer| keys::hash(answer.text.as_bytes()));
     let kept = answer.as_mut().map(|answer| answer.shorten(journal.path())).transpose()?.flatten();
-    journal.end(Some(&started), answer.as_ref().is_none_or(|answer| answer.is_error), hash, kept)?;
+    journal.end(Some(&started), answer.as_ref().is_none_or(|answer| answer.is_error), hash.as_deref(), kept)?;
     Ok(answer)
 }
 

@@ -15,9 +15,6 @@ use cp_common::{Context, Error, Result};
 use self::server::serve;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "serve",
-    class: Class::Governed,
-    output: "item",
     also: &["summary"],
     examples: &[
         r#"echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | {} serve --json"#,
@@ -25,7 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ],
     input: &[Input::Bytes],
     events: &["mcp.session", "mcp.call", "mcp.result", "approval.granted", "approval.denied"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("serve", Class::Governed, "item")
 };
 
 /// Offer these programs as tools to any agent

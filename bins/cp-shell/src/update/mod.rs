@@ -26,12 +26,9 @@ use self::method::Method;
 use self::release::{LARGEST, Release, Source, broken};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "update",
     // No confirm token is needed, because releases are signed and `--target-version` installs the one before.
-    class: Class::Governed,
-    output: "update",
     examples: &["cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from ."],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("update", Class::Governed, "update")
 };
 
 /// Update all programs, and the skill, to the newest signed release

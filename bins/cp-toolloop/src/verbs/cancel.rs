@@ -12,15 +12,12 @@ use crate::state::summary::summary;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "cancel",
-    class: Class::Governed,
-    output: "cancelled",
     examples: &[
         // A run that stops at its limit, and is cancelled.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop cancel RUN-"#,
     ],
     events: &["run_end"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("cancel", Class::Governed, "cancelled")
 };
 
 /// End a run permanently

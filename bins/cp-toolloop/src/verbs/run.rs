@@ -31,9 +31,6 @@ use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "",
-    class: Class::Governed,
-    output: "message",
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
@@ -50,7 +47,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "run_paused",
         "run_end",
     ],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("", Class::Governed, "message")
 };
 
 /// Let a model use tools until it is done

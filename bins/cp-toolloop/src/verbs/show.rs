@@ -21,12 +21,9 @@ use crate::state::summary::{Status, Summary, summary};
 
 /// The entry of `runs` in `reference`.
 pub(crate) const RUNS_DOC: VerbDoc = VerbDoc {
-    path: "runs",
-    class: Class::Query,
-    output: "runs",
     examples: &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"],
     sort: Some("started_at, descending"),
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("runs", Class::Query, "runs")
 };
 
 /// List the runs, the newest first
@@ -66,11 +63,8 @@ pub(crate) fn list(args: &RunsArgs, context: &mut Context) -> Result<()> {
 
 /// The entry of `show` in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "show",
-    class: Class::Query,
-    output: "run",
     examples: &["cp-toolloop --backend stub -- hello && cp-toolloop show RUN-"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("show", Class::Query, "run")
 };
 
 /// Show the steps of a run, and the calls that wait for approval

@@ -14,14 +14,11 @@ use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "tools",
-    class: Class::Query,
-    output: "tools",
     // An MCP server that does not start, or does not answer.
     exits: &[7, 8],
     sort: Some("tools by name, then built-in tools, and tools that are not offered"),
     examples: &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("tools", Class::Query, "tools")
 };
 
 /// List the tools, with their schemas and origins

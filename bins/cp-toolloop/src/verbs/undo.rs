@@ -22,15 +22,12 @@ use crate::state::step_log::{self, StepLog};
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "undo",
-    class: Class::Append,
-    output: "undone",
     examples: &[
         // A run that creates a file, which undo removes.
         r#"printf '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}\n{"content":"Done."}\n' >script; mkdir w && cd w && cp-toolloop --backend stub --stub-script ../script -- hello; cp-toolloop undo RUN-"#,
     ],
     events: &["exec.changes"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("undo", Class::Append, "undone")
 };
 
 /// Restore the files that the file tools and the commands of a run changed

@@ -101,6 +101,11 @@ impl VerbDoc {
         exits
     }
 
+    /// A verb with this path, class and main output, and the defaults.
+    pub const fn new(path: &'static str, class: Class, output: &'static str) -> Self {
+        Self { path, class, output, ..Self::EMPTY }
+    }
+
     /// The defaults of a verb.
     pub const EMPTY: Self = Self {
         path: "",

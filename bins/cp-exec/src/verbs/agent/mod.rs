@@ -22,14 +22,11 @@ use crate::policy::Policy;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "agent",
-    class: Class::Governed,
-    output: "exec_result",
     examples: &["cp-exec policy init --for . && {} agent --json -- bash -c 'echo inside'"],
     input: &[Input::Bytes],
     exits: &[124, 125, 126, 127],
     events: super::run::DOC.events,
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("agent", Class::Governed, "exec_result")
 };
 
 /// The time that an agent gets to end by itself after a signal.

@@ -16,13 +16,8 @@ use crate::hosts::{Command, Host, remove_hook};
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
-pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "hook doctor",
-    class: Class::Query,
-    output: "doctor",
-    examples: &["{} hook doctor"],
-    ..VerbDoc::EMPTY
-};
+pub(crate) const DOC: VerbDoc =
+    VerbDoc { examples: &["{} hook doctor"], ..VerbDoc::new("hook doctor", Class::Query, "doctor") };
 
 /// The time limit of `--version`, in seconds.
 const LIMIT: &str = "20";

@@ -19,12 +19,9 @@ use crate::hosts::{Command, Host, add_hook, remove_hook};
 use crate::tools::filesystem::present;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
-    path: "hook install",
-    class: Class::Write,
-    output: "hook_changed",
     examples: &["{} hook install claude --project . --dry-run"],
     events: &["hook.install"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("hook install", Class::Write, "hook_changed")
 };
 
 pub(crate) const REMOVE: VerbDoc = VerbDoc {

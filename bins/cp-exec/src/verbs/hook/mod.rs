@@ -30,9 +30,6 @@ use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "hook",
-    class: Class::Governed,
-    output: "hook_answer",
     examples: &[
         r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
     ],
@@ -48,7 +45,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "approval.spent",
     ],
     fails_closed: true,
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("hook", Class::Governed, "hook_answer")
 };
 
 /// Decide about the tool calls of another agent, or configure its hook

@@ -22,16 +22,13 @@ use crate::tools::filesystem;
 use crate::verbs::run;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "hook shell",
-    class: Class::Governed,
-    output: "exec_result",
     examples: &[
         "{} policy init && export CLAUDE_CODE_SESSION_ID=s CLAUDE_CODE_CHILD_SESSION=1 && {} hook shell claude 'echo hi'",
     ],
     input: &[Input::Bytes],
     exits: run::DOC.exits,
     events: run::DOC.events,
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("hook shell", Class::Governed, "exec_result")
 };
 
 /// Run a line of another agent's shell in the sandbox

@@ -39,13 +39,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
 }
 
-pub(crate) const SHOW: VerbDoc = VerbDoc {
-    path: "policy show",
-    class: Class::Query,
-    output: "policy",
-    examples: &["{} policy show"],
-    ..VerbDoc::EMPTY
-};
+pub(crate) const SHOW: VerbDoc =
+    VerbDoc { examples: &["{} policy show"], ..VerbDoc::new("policy show", Class::Query, "policy") };
 
 /// The whole policy.
 #[derive(Serialize)]
@@ -93,12 +88,9 @@ fn show(context: &mut Context) -> Result<()> {
 }
 
 pub(crate) const INIT: VerbDoc = VerbDoc {
-    path: "policy init",
-    class: Class::Write,
-    output: "policy_changed",
     examples: &["{} policy init", "mkdir p && touch p/main.py && {} policy init --for p"],
     events: &["policy.init"],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("policy init", Class::Write, "policy_changed")
 };
 
 /// The starter policy without the programs of this machine.

@@ -33,9 +33,6 @@ use crate::run::{Engine, FinishedRun, Prepared, RunResult, Stream, streams, unti
 use crate::verbs::{allow, check};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "",
-    class: Class::Governed,
-    output: "exec_result",
     also: &["item", "decision", "tool_result", "summary"],
     examples: &["{} policy init && {} -- ls", r#"echo '{"tool":"system","operation":"get_info"}' | {}"#],
     input: &[Input::Rows, Input::Records],
@@ -54,7 +51,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "approval.denied",
         "approval.spent",
     ],
-    ..VerbDoc::EMPTY
+    ..VerbDoc::new("", Class::Governed, "exec_result")
 };
 
 /// Run a command, or the requests on standard input
