@@ -36,7 +36,7 @@ fn crates() -> Vec<PathBuf> {
 
 /// Who starts programs besides `cp_common::coprocess`: the harness of the tests, and the sandbox of cp-exec with what it
 /// asks before a command may run.
-const STARTERS: [&str; 5] = [
+const STARTERS: [&str; 4] = [
     "common/contract/src/coprocess/",
     "common/testkit/src/",
     "bins/cp-exec/src/run/helper.rs",
