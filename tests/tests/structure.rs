@@ -41,7 +41,6 @@ const STARTERS: [&str; 4] = [
     "common/testkit/src/",
     "bins/cp-exec/src/run/helper.rs",
     "bins/cp-exec/src/git_dir/",
-    "bins/cp-exec/src/decision/owner_git.rs",
 ];
 
 type Module = Vec<String>;
