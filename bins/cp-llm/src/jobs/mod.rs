@@ -24,9 +24,6 @@ use crate::engine::Work;
 use crate::pause;
 use crate::send::{Direct, RequestArgs, RequestBuilder};
 
-/// The entry of a verb that prints batches.
-const JOBS: VerbDoc = VerbDoc { output: "batch_job", also: &["summary"], ..VerbDoc::EMPTY };
-
 /// The entries of these verbs in `reference`.
 pub(crate) const DOCS: [VerbDoc; 4] = [
     VerbDoc {
@@ -34,20 +31,23 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
             "cp-llm batch submit --backend stub -- hello",
             "jq -nc '{messages:[{role:\"user\",content:\"hi\"}]}' | cp-llm batch submit --backend stub --rows",
         ],
+        also: &["summary"],
         input: &[Input::Text, Input::Records, Input::Rows],
         events: &["llm.request", "llm.batch"],
-        ..JOBS
+        ..VerbDoc::new("batch submit", Class::Governed, "batch_job")
     },
     VerbDoc {
         exits: &[7, 8, 9],
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
+        also: &["summary"],
         sort: Some("created_at, descending"),
-        ..JOBS
+        ..VerbDoc::new("batch status", Class::Query, "batch_job")
     },
     VerbDoc {
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
+        also: &["summary"],
         events: &["llm.response", "llm.batch"],
-        ..JOBS
+        ..VerbDoc::new("batch result", Class::Governed, "message")
     },
     VerbDoc {
         examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
