@@ -78,8 +78,8 @@ impl Pipe {
         let evidence = Evidence::new(form, &command, started, &output, plane.take_reads());
         journal.stage(form, &command, outcome.is_ok(), &evidence, &std::mem::take(calls))?;
         Ok(match outcome {
-            Ok(result) => Response { status: Status::Ok, result: Some(result), error: None, evidence },
-            Err(failure) => Response { status: Status::Error, result: None, error: Some(failure), evidence },
+            Ok(result) => Response { status: "ok", result: Some(result), error: None, evidence },
+            Err(failure) => Response { status: "error", result: None, error: Some(failure), evidence },
         })
     }
 }
@@ -128,7 +128,8 @@ fn execute(flags: Vec<OsString>, command: &str) -> Result<Value> {
 #[cfg_attr(test, schemars(deny_unknown_fields))]
 pub(crate) struct Response {
     /// ok or error.
-    pub(super) status: Status,
+    #[cfg_attr(test, schemars(extend("enum" = ["ok", "error"])))]
+    status: &'static str,
     /// The result of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Value>,
@@ -137,15 +138,4 @@ pub(crate) struct Response {
     pub(super) error: Option<Failure>,
     /// The files that were read and written, and the hashes of the input and the output.
     pub(super) evidence: Evidence,
-}
-
-/// The status of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) enum Status {
-    /// The answer has a result.
-    Ok,
-    /// The answer has an error.
-    Error,
 }
