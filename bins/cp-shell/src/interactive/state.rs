@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cp_common::output::Output;
-use cp_common::{Context, Result};
+use cp_common::{Code, Context, Error, Result};
 use cp_redact::Redactor;
 use serde_json::{Value, json};
 
@@ -61,6 +61,16 @@ impl State<'_> {
     /// Writes and flushes text.
     pub(crate) fn show(&mut self, text: &str) -> Result<()> {
         show(&mut self.context.out, text)
+    }
+
+    /// Asks a person to confirm a change. Without a terminal it is refused.
+    pub(crate) fn confirm(&mut self, question: &str, refusal: &str, hint: &str) -> Result<()> {
+        if self.console.confirm(question) {
+            self.tracker.confirmed();
+            return Ok(());
+        }
+        self.tracker.denied();
+        Err(Error::new(Code::ConfirmationRequired, refusal).hint(hint))
     }
 
     /// Switches to another agent. The current agent stays if the other one is not available.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Error, Result};
 use cp_redact::Redactor;
 use serde_json::json;
 
@@ -33,16 +33,12 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 }
 
 fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
-    let State { redactor, console, journal, transcript, tracker, hub, .. } = state;
-    let (summary, _) = redactor.redact_text(summary);
-    if !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
-        tracker.denied();
-        return Err(Error::new(Code::ConfirmationRequired, "cancelled: nothing was posted")
-            .hint("it requires approval at a terminal; a line of a script is never used as an answer"));
-    }
-    tracker.confirmed();
-    let note = hub.log(&summary, journal.session())?;
-    transcript.note("session_hub_log", &note)?;
+    let (summary, _) = state.redactor.redact_text(summary);
+    let question = format!("Post to the hub: {}? [y/N] ", escaped(&summary));
+    let hint = "it requires approval at a terminal; a line of a script is never used as an answer";
+    state.confirm(&question, "cancelled: nothing was posted", hint)?;
+    let note = state.hub.log(&summary, state.journal.session())?;
+    state.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })
 }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::ask;
 use crate::interactive::commands;
-use crate::interactive::console::Console;
 use crate::interactive::console::render::{count, escaped, style, value};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Digest, UNDONE};
@@ -68,8 +67,7 @@ fn flags_of_person(context: &mut Context) -> Vec<OsString> {
 /// Runs a query command of the table, by its full name.
 pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result<Outcome> {
     if let ("wo", Some(file)) = (name, argument.strip_prefix("apply")) {
-        let home = state.context.home.root();
-        return apply(Path::new(file.trim()), home, &state.console, &mut state.tracker);
+        return apply(state, Path::new(file.trim()));
     }
     commands::unlisted(state, &format!("{name} {argument}"), name)
 }
@@ -92,7 +90,7 @@ impl Host for Tracker {
 }
 
 /// `:wo apply FILE`: appends a work order to the ledger of the home, after confirmation.
-fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> Result<Outcome> {
+fn apply(state: &mut State<'_>, file: &Path) -> Result<Outcome> {
     let text = std::fs::read(file)
         .map_err(|e| Error::io("reading the work order", e).in_file(file).hint("name a readable JSON file"))?;
     let payload: Value = serde_json::from_slice(&text).map_err(|e| {
@@ -100,13 +98,9 @@ fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> 
             .in_file(file)
             .hint("`jq . FILE` shows the error")
     })?;
-    if !console.confirm(&format!("Append the work order in {} to the ledger of the home? [y/N] ", file.display())) {
-        tracker.denied();
-        return Err(Error::new(Code::ConfirmationRequired, "cancelled: nothing was applied")
-            .hint("it requires approval at a terminal"));
-    }
-    tracker.confirmed();
-    let (id, is_new) = work_orders::apply(home, &payload)?;
+    let question = format!("Append the work order in {} to the ledger of the home? [y/N] ", file.display());
+    state.confirm(&question, "cancelled: nothing was applied", "it requires approval at a terminal")?;
+    let (id, is_new) = work_orders::apply(state.context.home.root(), &payload)?;
     let text = if is_new { "was applied" } else { "was already applied with the same payload" };
     let text = format!("{id} {text}\n");
     Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(text) })
@@ -124,12 +118,9 @@ pub(super) fn undo(state: &mut State<'_>, run: &str) -> Result<Outcome> {
         return Ok(Outcome { result, ..Outcome::of_text(format!("{} changed no file\n", escaped(&run))) });
     }
     let many = count(files.len(), "file");
-    if !state.console.confirm(&format!("Put back {many}? [y/N] ")) {
-        state.tracker.denied();
-        let error = Error::new(Code::ConfirmationRequired, "nothing was put back: it requires approval at a terminal");
-        return Err(error.hint(format!("`cp-toolloop undo {run}` does it without a question")));
-    }
-    state.tracker.confirmed();
+    let refusal = "nothing was put back: it requires approval at a terminal";
+    let hint = format!("`cp-toolloop undo {run}` does it without a question");
+    state.confirm(&format!("Put back {many}? [y/N] "), refusal, &hint)?;
     ask(state.context, "cp-toolloop", &["undo", &run])?;
     state.transcript.note(UNDONE, &json!({"run": run}))?;
     Ok(Outcome { result, ..Outcome::of_text(format!("{many} put back; the conversation is as it was\n")) })
