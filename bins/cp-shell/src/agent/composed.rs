@@ -51,28 +51,28 @@ impl Composed {
         })
     }
 
-    fn flags(&self, turn: &Turn<'_>) -> Vec<OsString> {
+    fn flags(&self, turn: &Turn) -> Vec<OsString> {
         let mut flags = self.flags.clone();
         if !flags.iter().any(|flag| flag == "--session") {
-            flags.extend(["--session".into(), turn.session.into()]);
+            flags.extend(["--session".into(), turn.session.clone().into()]);
         }
         flags
     }
 
     /// The arguments of a program that streams records.
-    fn streaming(&self, turn: &Turn<'_>) -> Vec<OsString> {
+    fn streaming(&self, turn: &Turn) -> Vec<OsString> {
         let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(OsString::from));
         flags.chain(self.model.flags().map(OsString::from)).collect()
     }
 
     /// Composes the prompt of a turn.
-    fn compose(&self, turn: &Turn<'_>) -> Result<Box<RawValue>> {
+    fn compose(&self, turn: &Turn) -> Result<Box<RawValue>> {
         let mode = if turn.isolated { "isolated" } else { "persistent" };
         let mut words = ["--agent", &self.id, "--mode", mode].map(OsStr::new).to_vec();
         if let Some(prompt) = &self.prompt {
             words.extend(["--prompt", prompt].map(OsStr::new));
         }
-        let context = context_file(&self.home.path("tmp"), turn.context)?;
+        let context = context_file(&self.home.path("tmp"), &turn.context)?;
         if let Some(context) = &context {
             words.extend([OsStr::new("--context"), context.path().as_os_str()]);
         }
@@ -113,7 +113,7 @@ impl Composed {
     }
 
     /// Sends a prompt to the model.
-    fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
+    fn ask(&mut self, turn: &Turn, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let mut llm = if let Some(llm) = self.llm.take_if(Coprocess::can_go_on) {
             llm
         } else {
@@ -127,7 +127,7 @@ impl Composed {
     }
 
     /// Runs the tool loop. A call that requires approval is approved or denied by the person.
-    fn run(&self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
+    fn run(&self, turn: &Turn, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let mut arguments = self.streaming(turn);
         arguments.extend(self.model.tool_flags());
         let mut toolloop = Coprocess::start("cp-toolloop", &arguments)?;
@@ -144,7 +144,7 @@ impl Composed {
 
     /// Returns the arguments that resume a run after the person has approved or denied a call. Any other stop is an
     /// error.
-    fn resumed(&self, turn: &Turn<'_>, stop: Error, observer: &mut dyn Observer) -> Result<Vec<OsString>> {
+    fn resumed(&self, turn: &Turn, stop: Error, observer: &mut dyn Observer) -> Result<Vec<OsString>> {
         let details = stop.details();
         let line = |name: &str| details.get(name).and_then(Value::as_str);
         let (Some(approval), Some(yes), Some(no)) = (Approval::of(&stop), line("resume"), line("otherwise")) else {
@@ -213,7 +213,7 @@ impl Agent for Composed {
         &self.described
     }
 
-    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>> {
+    fn process(&mut self, turn: &Turn, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let prompt = self.compose(turn)?;
         if self.model.uses_tools() { self.run(turn, &prompt, observer) } else { self.ask(turn, &prompt, observer) }
     }

@@ -228,7 +228,7 @@ impl Agent for External {
         &self.described
     }
 
-    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>> {
+    fn process(&mut self, turn: &Turn, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         if !turn.attached.is_empty() {
             return Err(Error::usage("this agent accepts text only, and the attached file is not text")
                 .hint("send the turn without the file"));
@@ -248,7 +248,7 @@ impl Agent for External {
 }
 
 /// Completes the message with the members that a session needs: an agent may send just `{"content":…}`.
-fn message_of(members: Map<String, Value>, turn: &Turn<'_>, name: &str) -> Result<Message> {
+fn message_of(members: Map<String, Value>, turn: &Turn, name: &str) -> Result<Message> {
     let mut message = json!({
         "id": "",
         "role": "assistant",

@@ -71,16 +71,16 @@ impl Piece {
 }
 
 /// A turn to be answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn<'a> {
-    /// The text of the person.
-    pub(crate) text: &'a str,
-    pub(crate) session: &'a str,
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// The text of the person, with the texts of attached files.
+    pub(crate) text: String,
+    pub(crate) session: String,
     /// True if the conversation is not sent.
     pub(crate) isolated: bool,
-    pub(crate) context: &'a [Piece],
-    /// Attached files.
-    pub(crate) attached: &'a [PathBuf],
+    pub(crate) context: Vec<Piece>,
+    /// The attached files that are not text.
+    pub(crate) attached: Vec<PathBuf>,
 }
 
 /// Receives the events of a turn.
@@ -135,7 +135,7 @@ pub(crate) trait Agent {
     fn described(&self) -> &Described;
 
     /// Answers a turn with messages of the model, of which the last is the answer. All are recorded in the session.
-    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>>;
+    fn process(&mut self, turn: &Turn, observer: &mut dyn Observer) -> Result<Vec<Message>>;
 }
 
 /// Returns the agent with this name: an id in `config/agents.json`, `default`, or the path of a program.

@@ -1,7 +1,7 @@
 //! The conversation of an interactive session, in memory and in its ledger `session.jsonl`: its initial context, and
 //! both sides and the end of every turn. [`Digest`] is what the ledger tells about a session.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::wire::{Content, Message, Turn};
 use cp_common::{Context, Result};
@@ -10,7 +10,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::agent::Piece;
+use crate::agent;
 use crate::interactive::risk::{self, Hint, Risk};
 
 /// The mark at the end of an interrupted answer.
@@ -30,17 +30,13 @@ pub(crate) const UNDONE: &str = "session_undone";
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) number: u64,
-    /// The text as it was typed, and with the texts of attached files.
+    /// The text as it was typed.
     pub(crate) text: String,
-    pub(crate) sent: String,
-    /// The attached files that are not text.
-    pub(crate) others: Vec<PathBuf>,
+    /// What the agent is asked.
+    pub(crate) asked: agent::Turn,
     pub(crate) agent: String,
-    pub(crate) isolated: bool,
     pub(crate) risk: Risk,
     pub(crate) hints: Vec<Hint>,
-    /// The parts of the context.
-    pub(crate) pieces: Vec<Piece>,
     pub(crate) recalled: Vec<Remembered>,
     /// The number of secrets that were removed from the context, and in the end from the whole turn.
     pub(crate) redactions: u32,
@@ -84,7 +80,7 @@ impl Exchange {
 
     /// The turns to add to the conversation.
     fn turns(&self) -> Vec<Turn> {
-        let question = Turn::text("user", &self.sent);
+        let question = Turn::text("user", &self.asked.text);
         match self.messages.as_slice() {
             [] if self.end == End::Interrupted => {
                 let stopped = format!("{}{INTERRUPTED}", self.partial);
@@ -110,8 +106,9 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
     let question: String = serde_json::from_slice(&whole).unwrap_or_default();
     let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (risk, end) = (risk::classify(&question), End::Interrupted);
+    let asked = agent::Turn { text: question, ..agent::Turn::default() };
     let number = serde_json::from_slice(&turn).unwrap_or_default();
-    let closed = Exchange { number, sent: question, risk, end, ..Exchange::default() };
+    let closed = Exchange { number, asked, risk, end, ..Exchange::default() };
     Transcript::open(&directory, &session, agent)?.close(&closed).map(drop)
 }
 
@@ -163,7 +160,7 @@ impl Transcript {
         let turns = turn.turns();
         let redactor = self.ledger.redactor();
         let removed = if turns.is_empty() {
-            [&turn.sent, &turn.partial].iter().map(|text| redactor.redact_text(text).1).sum()
+            [&turn.asked.text, &turn.partial].iter().map(|text| redactor.redact_text(text).1).sum()
         } else {
             redactor.redact(&mut serde_json::to_vec(&turns).unwrap_or_default(), 0)
         };
@@ -190,7 +187,7 @@ impl Transcript {
             });
             let model = turn.messages.last().map(|message| &message.model);
             // The question is here if it is not a part of the conversation.
-            let user = turns.is_empty().then_some(&turn.sent);
+            let user = turns.is_empty().then_some(&turn.asked.text);
             let partial = Some(&turn.partial).filter(|partial| !partial.is_empty());
             for (name, member) in [("user", user), ("partial", partial), ("model", model), ("run", turn.run.as_ref())] {
                 if let Some(text) = member {

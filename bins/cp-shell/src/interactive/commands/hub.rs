@@ -97,11 +97,11 @@ fn turn_text(turn: &Exchange, redactor: &Redactor, style: Style) -> String {
     let confirmed = if turn.confirmed { "yes, by the person" } else { "no approval was required" };
     line("confirmed", if sent { confirmed } else { "no" });
     line("sent", outcome);
-    line("mode", if turn.isolated { "isolated: only this text" } else { "persistent: the conversation too" });
-    if turn.pieces.is_empty() {
+    line("mode", if turn.asked.isolated { "isolated: only this text" } else { "persistent: the conversation too" });
+    if turn.asked.context.is_empty() {
         line("context", "nothing attached");
     }
-    for piece in &turn.pieces {
+    for piece in &turn.asked.context {
         line("context", &format!("{}, {} bytes", piece.name, piece.text.len()));
     }
     for it in &turn.recalled {

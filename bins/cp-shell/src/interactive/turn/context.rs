@@ -41,7 +41,7 @@ pub(super) fn gather(turn: &mut Exchange, state: &State<'_>) -> Vec<String> {
     for (name, text) in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
         let (text, redactions) = redactor.redact_text(&text);
         turn.redactions += redactions;
-        turn.pieces.push(Piece { name: name.to_owned(), text });
+        turn.asked.context.push(Piece { name: name.to_owned(), text });
     }
     errors
 }
@@ -52,7 +52,7 @@ const LONGEST: u64 = 256 << 10;
 /// Adds the files that the text names to a turn. Returns a line about each, for the person.
 pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<String>> {
     let files = named_in(&turn.text);
-    turn.sent.clone_from(&turn.text);
+    turn.asked.text.clone_from(&turn.text);
     let mut lines = Vec::new();
     for file in files {
         let failed = |e| Error::io("attaching", e).in_file(&file);
@@ -65,11 +65,11 @@ pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<Str
                 turn.redactions += redactions;
                 // The text of a file must not close its mark.
                 let text = text.replace("</attached", "<\\/attached");
-                let _ = write!(turn.sent, "\n\n<attached file={name:?}>\n{}\n</attached>", text.trim_end());
+                let _ = write!(turn.asked.text, "\n\n<attached file={name:?}>\n{}\n</attached>", text.trim_end());
                 lines.push(format!("attached: {name}, {length} bytes"));
             }
             _ => {
-                turn.others.push(file);
+                turn.asked.attached.push(file);
                 lines.push(format!("attached to this turn only: {name}, {length} bytes"));
             }
         }
@@ -117,9 +117,9 @@ mod tests {
             (turn, lines.len())
         };
         let (turn, lines) = attached();
-        assert_eq!((lines, turn.others.len(), turn.redactions), (1, 0, 1));
-        assert_eq!(turn.sent.matches("</attached>").count(), 1, "{}", turn.sent);
+        assert_eq!((lines, turn.asked.attached.len(), turn.redactions), (1, 0, 1));
+        assert_eq!(turn.asked.text.matches("</attached>").count(), 1, "{}", turn.asked.text);
         std::fs::write(file.path(), b"\x89PNG\xff").unwrap();
-        assert_eq!(attached().0.others, [file.path()]);
+        assert_eq!(attached().0.asked.attached, [file.path()]);
     }
 }

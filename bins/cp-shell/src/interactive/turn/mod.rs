@@ -27,18 +27,19 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     let risk = risk::classify(text);
     let earlier: Vec<bool> = state.turns.iter().map(|turn| risk::changes_much(&turn.text)).collect();
     let hints = risk::hints(text, &earlier, &state.hub.loaded().text());
+    let session = state.journal.session().to_owned();
     let mut turn = Exchange {
         number: state.tracker.turns,
         text: text.to_owned(),
         agent: state.agent.described().name.clone(),
-        isolated: state.isolated,
+        asked: agent::Turn { session, isolated: state.isolated, ..agent::Turn::default() },
         risk,
         hints,
         ..Exchange::default()
     };
     let lines = context::attach(&mut turn, &state.redactor)?;
     // An isolated turn has no context.
-    let errors = if turn.isolated { Vec::new() } else { context::gather(&mut turn, state) };
+    let errors = if turn.asked.isolated { Vec::new() } else { context::gather(&mut turn, state) };
     state.show(&remarks(&turn, &lines, &errors, state.console.is_terminal(), style()))?;
     match confirm(state, turn.risk.level)? {
         Some(false) => return cancelled(state, turn),
@@ -65,7 +66,7 @@ pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
 
 /// The text that is shown before the answer.
 fn remarks(turn: &Exchange, lines: &[String], errors: &[String], is_terminal: bool, style: Style) -> String {
-    let Exchange { risk, hints, recalled, pieces, .. } = turn;
+    let Exchange { risk, hints, recalled, asked, .. } = turn;
     let mut text = String::new();
     for hint in hints {
         let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, escaped(&hint.message));
@@ -76,8 +77,8 @@ fn remarks(turn: &Exchange, lines: &[String], errors: &[String], is_terminal: bo
         let line = format!("memory: {} {memories} attached ({})", kinds.len(), kinds.join(", "));
         let _ = writeln!(text, "{}", style.faint(&line));
     }
-    if is_terminal && !pieces.is_empty() {
-        let pieces = pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
+    if is_terminal && !asked.context.is_empty() {
+        let pieces = asked.context.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
         let _ = writeln!(text, "{}", style.faint(&format!("context: {}", pieces.collect::<Vec<_>>().join(", "))));
     }
     for line in lines {
@@ -110,18 +111,11 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    let State { context, console, agent, journal, transcript, tracker, .. } = state;
-    transcript.question(turn.number, &turn.sent)?;
-    let asked = agent::Turn {
-        text: &turn.sent,
-        session: journal.session(),
-        isolated: turn.isolated,
-        context: &turn.pieces,
-        attached: &turn.others,
-    };
+    let State { context, console, agent, transcript, tracker, .. } = state;
+    transcript.question(turn.number, &turn.asked.text)?;
     let flags = context.handed_on();
     let mut watch = Watch::new(console, &mut context.out, tracker, flags);
-    let replied = agent.process(&asked, &mut watch);
+    let replied = agent.process(&turn.asked, &mut watch);
     let seen = watch.end()?;
     let run = run_line(&seen);
     let turn = Exchange { run: seen.run.clone(), ..turn };
