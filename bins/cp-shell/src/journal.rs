@@ -87,8 +87,8 @@ pub(crate) fn joined(reopens: bool, context: &Context) -> Result<Option<Joined>>
 /// The ledgers of an open session.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    session: String,
-    directory: PathBuf,
+    pub(crate) session: String,
+    pub(crate) directory: PathBuf,
     agent: String,
     exec: Ledger,
     evidence: Ledger,
@@ -96,7 +96,7 @@ pub(crate) struct Journal {
     /// The data of the queued entries in the exec ledger and the evidence ledger, in the format of the control plane.
     pending: Vec<(Value, Value)>,
     /// The number of the last recorded turn.
-    turn: u64,
+    pub(crate) turn: u64,
     /// The sequence number of our next entry, if no other process writes first.
     next_place: Option<u64>,
     /// True if the session was started here, and so is ended here.
@@ -123,19 +123,6 @@ impl Journal {
         let agent = agent.to_owned();
         let home = context.home.clone();
         Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, next_place: None, own })
-    }
-
-    pub(crate) fn session(&self) -> &str {
-        &self.session
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// The number of turns.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turn
     }
 
     /// Queues a completed turn for recording: the request as it was received, the form of it that is hashed, and the

@@ -66,7 +66,8 @@ pub(crate) struct Hub {
     client: Option<Client>,
     /// The answer that is expected. It is recorded when it arrives.
     coming: Option<Receiver<Loaded>>,
-    loaded: Loaded,
+    /// The current answers.
+    pub(crate) loaded: Loaded,
 }
 
 /// The status if not even the brief is read.
@@ -97,11 +98,6 @@ impl Hub {
             receiver
         });
         Self { client, coming, loaded }
-    }
-
-    /// The current answers.
-    pub(crate) fn loaded(&self) -> &Loaded {
-        &self.loaded
     }
 
     /// True while an answer is expected.

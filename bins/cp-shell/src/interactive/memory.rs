@@ -95,7 +95,7 @@ pub(crate) fn keep(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome>
 
 /// `:v [N]`
 pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
-    let session = state.journal.session();
+    let session = &state.journal.session;
     let last = if last.is_empty() { "10" } else { last };
     if last.parse::<usize>().is_err() {
         return Err(Error::usage(format!("`{last}` is not a valid number of turns")).hint("write :v 10"));

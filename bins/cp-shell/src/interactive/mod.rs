@@ -63,7 +63,7 @@ pub(crate) fn hold(request: &Request, context: &mut Context) -> Result<()> {
     let State { context, journal, tracker, console, agent, .. } = repl.state;
     // The agent's programs exit before the session that they write to ends.
     drop(agent);
-    let (session, own, turns) = (journal.session().to_owned(), journal.own, tracker.turns);
+    let (session, own, turns) = (journal.session.clone(), journal.own, tracker.turns);
     let ended = journal.end(context);
     if held.is_err() && console.is_terminal() {
         // The editor may still be reading, so its bracketed paste mode is switched off.
@@ -109,16 +109,16 @@ impl<'a> Repl<'a> {
         // The person can type while the session is being prepared.
         console.ask(PROMPT);
         let journal = Journal::open(joined.as_ref(), &id, context)?;
-        memory::remember_session(journal.session(), context)?;
+        memory::remember_session(&journal.session, context)?;
         let redactor = Redactor::from_environment();
         let shell_history = history::collect(&settings.shell_history, request.with_history, &redactor);
         let hub = Hub::start(&settings.hub, request.closed(), &std::env::current_dir()?);
-        let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
+        let mut transcript = Transcript::open(&journal.directory, &journal.session, &id)?;
         transcript.note("session_history", &shell_history)?;
         if !hub.is_pending() {
-            transcript.note("session_hub", hub.loaded())?;
+            transcript.note("session_hub", &hub.loaded)?;
         }
-        let turns = Digest::of(journal.directory())?.turns;
+        let turns = Digest::of(&journal.directory)?.turns;
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), turns);
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
@@ -180,7 +180,7 @@ impl<'a> Repl<'a> {
     fn close(&mut self, orderly: bool) -> Result<()> {
         let state = &mut self.state;
         state.hub.close(&mut state.transcript)?;
-        state.context.name_page(state.journal.session());
+        state.context.name_page(&state.journal.session);
         let asks = state.settings.learning.ask && state.console.is_terminal();
         if orderly && asks { memory::offer_lesson(state) } else { Ok(()) }
     }

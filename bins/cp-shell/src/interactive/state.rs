@@ -79,11 +79,6 @@ impl State<'_> {
         self.transcript.switch_agent(name)
     }
 
-    /// The id of the agent that answers.
-    pub(crate) fn agent_id(&self) -> &str {
-        self.transcript.agent()
-    }
-
     /// Receives and records the answer of the hub, if it has arrived, and reports it at a terminal.
     pub(crate) fn poll_hub(&mut self) -> Result<()> {
         let arrived = self.hub.receive(Duration::ZERO, &mut self.transcript)?;
@@ -92,7 +87,7 @@ impl State<'_> {
 }
 
 fn report_hub(hub: &Hub, out: &mut Output) -> Result<()> {
-    let loaded = hub.loaded();
+    let loaded = &hub.loaded;
     let lists = loaded.lists().map(|(name, entries)| (name, entries.len()));
     let counts: Vec<String> =
         lists.into_iter().filter(|(_, many)| *many > 0).map(|(name, many)| count(many, name)).collect();

@@ -116,7 +116,8 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
 pub(crate) struct Transcript {
     ledger: Ledger,
     session: String,
-    agent: String,
+    /// The id of the agent that answers.
+    pub(crate) agent: String,
 }
 
 impl Transcript {
@@ -124,11 +125,6 @@ impl Transcript {
     pub(crate) fn open(directory: &Path, session: &str, agent: &str) -> Result<Self> {
         let ledger = Ledger::open(&directory.join("session.jsonl"), Sync::Line)?;
         Ok(Self { ledger, session: session.to_owned(), agent: agent.to_owned() })
-    }
-
-    /// The id of the agent that answers.
-    pub(crate) fn agent(&self) -> &str {
-        &self.agent
     }
 
     /// Records a switch to another agent.

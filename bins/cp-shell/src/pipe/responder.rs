@@ -48,7 +48,7 @@ impl Host for Session {
 impl Session {
     pub(super) fn new(plane: &Plane, journal: Journal, context: &Context) -> Self {
         // Reads for the tier are declared with the first turn.
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turns());
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turn);
         Self { journal, tracker, flags: context.handed_on(), calls: Vec::new() }
     }
 }

@@ -253,7 +253,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value> {
         return Err(fault("INVALID_REQUEST", "a path cannot contain NUL").with("field", "path"));
     }
     let roots = roots(plane)?;
-    let (class, root) = classify(plane.root(), Path::new(path), &roots);
+    let (class, root) = classify(&plane.root, Path::new(path), &roots);
     let held = root.as_deref().unwrap_or_default();
     let explanation = match class {
         PathClass::AppendOnly => format!("{held} holds ledgers, which are append-only."),
@@ -261,7 +261,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value> {
         PathClass::Pristine => format!("{held} is a governed root: only the installation of a package writes there."),
         PathClass::Unknown => "No governed, derived or append-only root contains this path.".to_owned(),
         PathClass::External => {
-            let real = resolved_below(plane.root(), Path::new(path));
+            let real = resolved_below(&plane.root, Path::new(path));
             format!("{} is outside of the tree, which does not govern it.", real.display())
         }
     };
@@ -276,8 +276,8 @@ pub(super) fn check_read(plane: &Plane, path: &str) -> Result<()> {
     let forbidden: Option<Vec<String>> = serde_json::from_value(capabilities["capabilities"]["forbidden"].clone())
         .map_err(|_| damaged(Path::new(FILE), "`capabilities.forbidden` is not a list of strings"))?;
     let forbidden = patterns(&forbidden.unwrap_or_default()).map_err(|e| damaged(Path::new(FILE), &e.to_string()))?;
-    let real = resolved_below(plane.root(), Path::new(path));
-    let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
+    let real = resolved_below(&plane.root, Path::new(path));
+    let Some(path) = real.strip_prefix(&plane.root).ok().and_then(Path::to_str) else { return Ok(()) };
     if forbidden.is_match(path) {
         return Err(Error::new(Code::Forbidden, format!("Capability denied: read on {path}"))
             .with(FAULT, "CAPABILITY_DENIED")

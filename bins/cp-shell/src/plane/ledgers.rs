@@ -51,7 +51,7 @@ pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value> {
 fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>> {
     let segments = segments(plane, kind)?;
     let plain = [format!("ledger/{kind}.jsonl"), "ledger/index.jsonl".to_owned()];
-    let plain = plain.into_iter().map(PathBuf::from).find(|file| plane.root().join(file).is_file());
+    let plain = plain.into_iter().map(PathBuf::from).find(|file| plane.root.join(file).is_file());
     Ok(segments.into_iter().next_back().or(plain))
 }
 
@@ -151,9 +151,9 @@ pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value> {
 
 /// Returns the files of the governance ledger, oldest first.
 pub(super) fn governance_files(plane: &Plane) -> Result<Vec<PathBuf>> {
-    let exists = |path: &Path| plane.root().join(path).symlink_metadata().is_ok();
+    let exists = |path: &Path| plane.root.join(path).symlink_metadata().is_ok();
     let directory = Path::new("ledger");
-    if exists(directory) && !plane.root().join(directory).is_dir() {
+    if exists(directory) && !plane.root.join(directory).is_dir() {
         return Err(damaged(directory, "not a directory"));
     }
     let mut files = segments(plane, "governance")?;

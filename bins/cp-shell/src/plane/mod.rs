@@ -25,7 +25,7 @@ pub(crate) use work_orders::WorkOrder;
 #[derive(Debug)]
 pub(crate) struct Plane {
     /// A real path.
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     reads: RefCell<Vec<Read>>,
 }
 
@@ -36,7 +36,7 @@ impl Plane {
             Some(root) => Self { root, reads: RefCell::default() },
             None => Self::open(context.home.root())?,
         };
-        context.options.root = plane.root().is_dir().then(|| plane.root.clone());
+        context.options.root = plane.root.is_dir().then(|| plane.root.clone());
         Ok(plane)
     }
 
@@ -47,11 +47,6 @@ impl Plane {
             return Err(Error::validation("the root is not a directory").in_file(root));
         }
         Ok(Self { root: real, reads: RefCell::default() })
-    }
-
-    /// The root, a real path.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
     }
 
     /// Takes the reads that were declared since the last call.

@@ -131,7 +131,7 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>> {
     }
     for name in planes(plane)? {
         let directory = directory_of(&name);
-        if plane.root().join(&directory).join(id).is_dir() {
+        if plane.root.join(&directory).join(id).is_dir() {
             return read(plane, &directory, id, &name)?.map(Some).ok_or_else(|| {
                 fault("INVALID_MANIFEST", format!("the package `{id}` has no manifest.json"))
                     .with("package_id", id)

@@ -168,7 +168,7 @@ impl Lineage {
         let registered = value(row_of(&self.owners, "file_path", id));
         let (packages, specs) = (union(left(&self.files_of, id)), self.specs_of_file(id));
         let is_below = !id.contains('\0') && Path::new(id).is_relative();
-        let there = is_below && plane.root().join(id).is_file();
+        let there = is_below && plane.root.join(id).is_file();
         if registered.is_null() && !there && packages.is_empty() && specs.is_empty() {
             return Ok(None);
         }

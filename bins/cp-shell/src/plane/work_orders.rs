@@ -105,7 +105,7 @@ fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>> 
     let mut found = Vec::new();
     for name in plane.names(directory)? {
         let path = directory.join(&name);
-        let kind = plane.root().join(&path).symlink_metadata();
+        let kind = plane.root.join(&path).symlink_metadata();
         if kind.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
             if depth < DEPTH {
                 found.extend(files(plane, &path, depth + 1)?);

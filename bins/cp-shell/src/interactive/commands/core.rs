@@ -72,12 +72,12 @@ pub(super) fn clear(state: &State<'_>) -> Outcome {
 /// `:state`
 pub(super) fn state(state: &State<'_>) -> Outcome {
     let State { shell_history, context, agent, journal, hub, model, .. } = state;
-    let loaded = hub.loaded();
+    let loaded = &hub.loaded;
     let state = json!({
-        "session_id": journal.session(),
-        "directory": journal.directory().display().to_string(),
+        "session_id": journal.session,
+        "directory": journal.directory.display().to_string(),
         "home": context.home.root().display().to_string(),
-        "root": state.plane.root().display().to_string(),
+        "root": state.plane.root.display().to_string(),
         "mode": mode_name(state.isolated),
         "agent": agent.described(),
         "backend": context.config.text("backend", model.backend.as_deref()),
@@ -192,7 +192,7 @@ pub(super) fn choose(
 ) -> Result<Outcome> {
     if !value.is_empty() {
         let before = member(&mut state.model).replace(value.to_owned());
-        let agent = state.agent_id().to_owned();
+        let agent = state.transcript.agent.clone();
         if let Err(e) = state.switch_agent(&agent) {
             *member(&mut state.model) = before;
             return Err(e);
@@ -215,7 +215,7 @@ pub(super) fn tools(state: &mut State<'_>, switch: &str) -> Result<Outcome> {
                 state.model.tools.clear();
                 state.allows_tools = false;
             }
-            let agent = state.agent_id().to_owned();
+            let agent = state.transcript.agent.clone();
             state.switch_agent(&agent)?;
             state.transcript.note("session_tools", &json!({"enabled": is_on}))?;
         }

@@ -19,7 +19,7 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
             state.hub.wait(&mut state.transcript)?;
-            let loaded = state.hub.loaded();
+            let loaded = &state.hub.loaded;
             let mut text = hub_text(loaded, state.hub.is_pending(), style());
             if let Some(brief) = &loaded.brief {
                 text.push_str(&escaped(brief.text.trim_end()));
@@ -37,7 +37,7 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
     let question = format!("Post to the hub: {}? [y/N] ", escaped(&summary));
     let hint = "it requires approval at a terminal; a line of a script is never used as an answer";
     state.confirm(&question, "cancelled: nothing was posted", hint)?;
-    let note = state.hub.log(&summary, state.journal.session())?;
+    let note = state.hub.log(&summary, &state.journal.session)?;
     state.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })
@@ -49,7 +49,7 @@ pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     hub.wait(transcript)?;
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
-            let loaded = hub.loaded();
+            let loaded = &hub.loaded;
             let line = |message: &Entry| format!("{}  {}: {}", message.id, message.note, message.title);
             let mut text: String = loaded.messages.iter().map(|message| style().line(&line(message))).collect();
             if loaded.messages.is_empty() {
@@ -75,7 +75,7 @@ pub(super) fn explain(state: &State<'_>) -> Outcome {
     let style = style();
     let mut text = turns.last().map_or_else(|| "no turn yet\n".to_owned(), |turn| turn_text(turn, redactor, style));
     text.push_str(&history_text(shell_history, style));
-    text.push_str(&hub_text(hub.loaded(), hub.is_pending(), style));
+    text.push_str(&hub_text(&hub.loaded, hub.is_pending(), style));
     Outcome::of_text(text)
 }
 

@@ -128,7 +128,7 @@ pub(super) fn undo(state: &mut State<'_>, run: &str) -> Result<Outcome> {
 
 /// The named run, or the last one of this session whose files were not put back.
 fn run_of(state: &State<'_>, named: &str) -> Result<String> {
-    let last = Digest::of(state.journal.directory())?.runs.pop().filter(|_| named.is_empty());
+    let last = Digest::of(&state.journal.directory)?.runs.pop().filter(|_| named.is_empty());
     let named = Some(named.to_owned()).filter(|named| !named.is_empty());
     named.or(last).ok_or_else(|| {
         Error::not_found("no turn of this session used tools").hint("`:tools on` lets the model use them")

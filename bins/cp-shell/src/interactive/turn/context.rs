@@ -26,7 +26,7 @@ pub(super) fn gather(turn: &mut Exchange, state: &State<'_>) -> Vec<String> {
         parts.push(("shell_history", lines.join("\n")));
         turn.redactions += shell_history.redactions;
     }
-    parts.push(("hub", hub.loaded().answers()));
+    parts.push(("hub", hub.loaded.answers()));
     let mut errors = Vec::new();
     for kind in &settings.memory.kinds {
         let room = settings.memory.limit.saturating_sub(turn.recalled.len());

@@ -26,8 +26,8 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     state.poll_hub()?;
     let risk = risk::classify(text);
     let earlier: Vec<bool> = state.turns.iter().map(|turn| risk::changes_much(&turn.text)).collect();
-    let hints = risk::hints(text, &earlier, &state.hub.loaded().text());
-    let session = state.journal.session().to_owned();
+    let hints = risk::hints(text, &earlier, &state.hub.loaded.text());
+    let session = state.journal.session.clone();
     let mut turn = Exchange {
         number: state.tracker.turns,
         text: text.to_owned(),
