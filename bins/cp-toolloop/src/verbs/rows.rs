@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ const OPTIONS: ChildOptions =
     ChildOptions { after_input: Duration::ZERO, after_term: Duration::from_secs(5), ..ChildOptions::DEFAULT };
 
 /// A run in the queue.
-struct Task {
+pub(super) struct Task {
     place: Place,
     files: RunFiles,
     /// The arguments of its process; `None` if it ended while no process waited for it.
@@ -44,7 +43,7 @@ struct Task {
 
 /// The active runs, with their outcomes.
 pub(super) struct Rows {
-    jobs: Jobs<Task, (Task, Result<()>)>,
+    pub(super) jobs: Jobs<Task, (Task, Result<()>)>,
     options: StreamOptions,
     /// True if recordings are kept, because of `--record`.
     keeps: bool,
@@ -56,16 +55,6 @@ impl Rows {
     /// A queue with this number of parallel runs.
     pub(super) fn new(most: usize, keeps: bool, options: StreamOptions) -> Result<Self> {
         Ok(Self { jobs: Jobs::new(most, work)?, options, keeps, _effect: signals::effect() })
-    }
-
-    /// A descriptor that becomes readable when a run may have ended.
-    pub(super) fn wakes(&self) -> Result<OwnedFd> {
-        self.jobs.wakes()
-    }
-
-    /// True if another run may start.
-    pub(super) fn has_room(&self) -> bool {
-        self.jobs.has_room()
     }
 
     /// Starts the run of a row, or resumes its earlier run.

@@ -209,12 +209,12 @@ impl Filter for Runs<'_> {
             context.out.item_skipped();
             return Ok(());
         }
-        while !rows.has_room() && rows.next(true, &mut self.total, context)? {}
+        while !rows.jobs.has_room() && rows.next(true, &mut self.total, context)? {}
         rows.give(&plan, earlier.map(|earlier| earlier.run.as_str()), context)
     }
 
     fn wakes(&self) -> Result<Option<OwnedFd>> {
-        self.rows.as_ref().map(Rows::wakes).transpose()
+        self.rows.as_ref().map(|rows| rows.jobs.wakes()).transpose()
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
