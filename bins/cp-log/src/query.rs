@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if printer.is_empty() && pages.after().is_none() {
         check_run(context)?;
     }
-    let last = last.as_ref().filter(|_| printer.has_more());
+    let last = last.as_ref().filter(|_| printer.has_more);
     let next_cursor = last.map(|last| pages.cursor(last)).transpose()?;
     printer.close(next_cursor, context);
     Ok(())

@@ -12,7 +12,7 @@ use crate::reading::{Target, View};
 pub(crate) struct Printer {
     limit: u64,
     count: u64,
-    has_more: bool,
+    pub(crate) has_more: bool,
     /// The members that are appended to the entries of a file.
     mark: Option<(PathBuf, Vec<u8>)>,
     /// The record being written; kept to reuse its memory.
@@ -23,11 +23,6 @@ impl Printer {
     pub(crate) fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
         Self { limit, count: 0, has_more: false, mark: None, line: Vec::new() }
-    }
-
-    /// True if there are lines beyond the limit.
-    pub(crate) fn has_more(&self) -> bool {
-        self.has_more
     }
 
     /// True if nothing was printed.
