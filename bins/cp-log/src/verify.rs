@@ -1,7 +1,6 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written, the properties that were proved, and
 //! those that were not.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::note::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::verifier::{self, Options, Report, State};
 use cp_ledger::proof::whole::Whole;
-use cp_ledger::proof::{Fault, Kind, NotProved};
+use cp_ledger::proof::{Fault, Kind};
 use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
 use serde::Serialize;
@@ -251,7 +250,7 @@ impl<'a> Walk<'a> {
             0 => report.not_proved("signature", "line 0 names no key, and --trust was not given"),
             count => drop(report.proved.insert("signature", count as u64)),
         }
-        let last = report.last.map(|(seq, _)| seq);
+        let last = report.last_seq;
         match self.whole.deviation(checkpoint, last) {
             Ok(None) => {
                 report.proved.insert("checkpoint", checkpoint.size);
@@ -280,66 +279,38 @@ pub(crate) struct Verified {
     file: String,
     /// True if nothing is wrong.
     intact: bool,
-    /// How many lines there are.
-    lines: u64,
-    /// How many bytes there are.
-    bytes: u64,
-    /// The number of the first line.
-    first_seq: Option<u64>,
-    /// The number of the last line.
-    last_seq: Option<u64>,
-    /// The hash of the last line, which stands for all lines before it.
-    hash: Option<String>,
     /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
     tail: &'static str,
-    /// How many faults there are.
-    fault_count: u64,
-    /// The first hundred of them.
-    faults: Vec<Fault>,
-    /// The properties that were proved, and how many of each; see cp-ledger(5).
-    proved: BTreeMap<&'static str, u64>,
-    /// The properties that could not be proved, and why.
-    not_proved: Vec<NotProved>,
-    /// True if all lines are JSON that claims no place in a chain.
-    #[serde(skip)]
-    is_unchained: bool,
+    #[serde(flatten)]
+    report: Report,
 }
 
 impl Verified {
-    /// Combines the report on the lines of a file with the properties that were proved and those that were not.
     fn new(path: &Path, report: Report) -> Self {
-        Self {
-            file: path.display().to_string(),
-            intact: report.fault_count == 0,
-            lines: report.lines,
-            bytes: report.bytes,
-            first_seq: report.first,
-            last_seq: report.last.map(|(seq, _)| seq),
-            hash: report.last.map(|(_, hash)| hash.to_string()),
-            tail: if report.in_flight { "in_flight" } else { "complete" },
-            fault_count: report.fault_count,
-            faults: report.faults,
-            proved: report.proved,
-            not_proved: report.not_proved,
-            is_unchained: report.lines > 0 && report.unchained == report.lines,
-        }
+        let tail = if report.in_flight { "in_flight" } else { "complete" };
+        Self { file: path.display().to_string(), intact: report.fault_count == 0, tail, report }
+    }
+
+    /// True if all lines are JSON that claims no place in a chain.
+    fn is_unchained(&self) -> bool {
+        self.report.lines > 0 && self.report.unchained == self.report.lines
     }
 
     /// True if nothing in it is a line of a ledger.
     fn is_foreign(&self) -> bool {
-        self.lines > 0 && self.first_seq.is_none() && self.proved.is_empty() && self.is_unchained
+        self.report.first_seq.is_none() && self.report.proved.is_empty() && self.is_unchained()
     }
 
     /// The error that stands for the faults, with the message of the first.
     fn error(&self) -> Option<Error> {
-        let first = self.faults.first()?;
-        if self.is_unchained {
-            let message =
-                format!("not a ledger: its {} lines are JSON without hashes, so nothing proves them", self.lines);
-            return Some(Error::validation(message).in_file(Path::new(&self.file)).with("lines", self.lines));
+        let Report { lines, faults, fault_count, .. } = &self.report;
+        let first = faults.first()?;
+        if self.is_unchained() {
+            let message = format!("not a ledger: its {lines} lines are JSON without hashes, so nothing proves them");
+            return Some(Error::validation(message).in_file(Path::new(&self.file)).with("lines", *lines));
         }
         let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
-        let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
+        let more = if *fault_count > 1 { format!("; {fault_count} faults in all") } else { String::new() };
         let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
         let members = serde_json::to_value(self).unwrap_or_default();
         let members = members.as_object().into_iter().flatten();
@@ -359,7 +330,7 @@ impl Verified {
 impl Reply for Verified {
     /// A line for each fault, or one that says that there is none.
     fn text(&self) -> String {
-        if self.faults.is_empty() {
+        if self.report.faults.is_empty() {
             let mut sum = Sum { ledgers: 1, ..Sum::default() };
             sum.add(self);
             return sum.text();
@@ -370,7 +341,7 @@ impl Reply for Verified {
             let seq = fault.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
             format!("{}:{}: {kind} at byte {}{seq}: {}", self.file, fault.line, fault.offset, fault.message)
         };
-        self.faults.iter().map(line).collect::<Vec<_>>().join("\n")
+        self.report.faults.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -397,9 +368,9 @@ struct Sum {
 impl Sum {
     /// Adds a file.
     fn add(&mut self, one: &Verified) {
-        self.lines += one.lines;
-        self.faults += one.fault_count;
-        for open in &one.not_proved {
+        self.lines += one.report.lines;
+        self.faults += one.report.fault_count;
+        for open in &one.report.not_proved {
             if open.why == UNSIGNED {
                 self.unsigned += 1;
             } else {

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             let report = verify(&target.path, before, &Options { json: true, closed: false }, &mut |_, _| {})?;
             before = Some(report.end);
             let fault = report.faults.first().map(|fault| format!("line {}: {}", fault.line, fault.message));
-            let place = Place { ledger: claims.ledgers.len() - 1, seq: report.last.map(|(seq, _)| seq) };
+            let place = Place { ledger: claims.ledgers.len() - 1, seq: report.last_seq };
             claims.record(place, "chain", fault.map_or(Verdict::Holds, Verdict::Broken))?;
             entries(&target.path, &mut fold, &mut claims)?;
         }

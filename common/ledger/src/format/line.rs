@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use cp_common::{Error, Result};
+use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// The longest line that is written without moving a value into a blob.
@@ -80,6 +81,12 @@ impl Hash {
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::{Result, json, signals};
+use serde::Serialize;
 
 use crate::blob;
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
@@ -38,33 +39,42 @@ pub struct State {
 }
 
 /// The report on one file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// How many lines there are, damaged ones included.
     pub lines: u64,
     /// How many lines are intact.
+    #[serde(skip)]
     pub intact: u64,
-    /// How many bytes were looked at.
+    /// How many bytes there are.
     pub bytes: u64,
     /// The number of the first intact line.
-    pub first: Option<u64>,
-    /// The number and the hash of the last intact line.
-    pub last: Option<(u64, Hash)>,
+    pub first_seq: Option<u64>,
+    /// The number of the last intact line.
+    pub last_seq: Option<u64>,
+    /// The hash of the last intact line, which stands for all lines before it.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub hash: Option<Hash>,
     /// How many lines are JSON objects that claim no place in a chain: those of other programs.
+    #[serde(skip)]
     pub unchained: u64,
     /// True if bytes follow the last line feed.
+    #[serde(skip)]
     pub in_flight: bool,
     /// True if a line refers to the lines before it or to files beside the ledger.
+    #[serde(skip)]
     pub refers: bool,
-    /// The first faults.
-    pub faults: Vec<Fault>,
     /// How many faults there are.
     pub fault_count: u64,
-    /// The properties that were proved, and how many of each.
+    /// The first hundred of them.
+    pub faults: Vec<Fault>,
+    /// The properties that were proved, and how many of each; see cp-ledger(5).
     pub proved: BTreeMap<&'static str, u64>,
-    /// The properties that could not be proved.
+    /// The properties that could not be proved, and why.
     pub not_proved: Vec<NotProved>,
     /// The end that a following segment must follow.
+    #[serde(skip)]
     pub end: State,
 }
 
@@ -76,8 +86,7 @@ impl Report {
 
     /// Adds a fault of the file as a whole, at its end.
     pub fn add_at_end(&mut self, kind: Kind, message: String) {
-        let seq = self.last.map(|(seq, _)| seq);
-        self.add(Fault { line: self.lines, offset: self.bytes, seq, kind, message });
+        self.add(Fault { line: self.lines, offset: self.bytes, seq: self.last_seq, kind, message });
     }
 
     /// Adds a fault of a line.
@@ -166,8 +175,8 @@ impl Pass {
                 Err(fault) => self.report.fault(raw, Kind::Json, format!("not JSON: {fault}")),
             }
         }
-        self.report.first = self.report.first.or(Some(seq));
-        self.report.last = Some((seq, computed));
+        self.report.first_seq = self.report.first_seq.or(Some(seq));
+        (self.report.last_seq, self.report.hash) = (Some(seq), Some(computed));
         let hashes = Some((computed, computed));
         self.report.end = State { hashes, intact: true, next: seq.checked_add(1), slack: 0 };
     }
