@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     context.out.streaming()?;
     let direction = if args.reverse { Direction::Backward } else { Direction::Forward };
-    let mut merge = Merge::new(groups, &select, direction, pages.after(), context)?;
-    let (mut before, mut last) = (None::<Head>, pages.after().cloned());
+    let mut merge = Merge::new(groups, &select, direction, pages.after.as_ref(), context)?;
+    let (mut before, mut last) = (None::<Head>, pages.after.clone());
     while let Some(head) = merge.next(before.as_ref(), context)? {
         if let Some(view) = head.view()
             && !printer.print(merge.target(&head), &view, context)?
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         last = Some(merge.place(&head));
         before = Some(head);
     }
-    if printer.is_empty() && pages.after().is_none() {
+    if printer.is_empty() && pages.after.is_none() {
         check_run(context)?;
     }
     let last = last.as_ref().filter(|_| printer.has_more);

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(LIMIT)), ..args.page.clone() };
     let pages = Pages::<(String, u64)>::of("cp-session search", &(&query, context.session()), &limited)?;
-    let limit = pages.limit();
+    let limit = pages.limit;
     let sessions = match context.session() {
         Some(_) => vec![session::find(None, context)?],
         None => Session::all(&context.home)?,
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut found: Vec<((String, u64), Found)> = Vec::new();
     for session in sessions {
         let file = session.file();
-        let is_passed = pages.after().is_some_and(|(id, _)| session.id < *id);
+        let is_passed = pages.after.as_ref().is_some_and(|(id, _)| session.id < *id);
         // One more than the page holds shows that there is a next page.
         if is_passed || found.len() > limit || !file.is_file() {
             continue;

@@ -55,7 +55,7 @@ impl Printer {
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
-        match (context.out.fields(), format) {
+        match (&context.out.fields, format) {
             (Some(fields), Format::Text) => {
                 let chosen = fields.project(&marked());
                 self.line.extend_from_slice(printable(&String::from_utf8_lossy(&chosen)).as_bytes());

@@ -83,7 +83,7 @@ impl Context {
 
     /// Prints the command that makes the page of a run or a session, only on a terminal.
     pub fn name_page(&self, id: &str) {
-        let is_named = self.home.origin() == "flag";
+        let is_named = self.home.origin == "flag";
         let home = is_named.then(|| format!(" --home {}", quoted(&self.home.root().display().to_string())));
         self.progress(&format!("cp-log{} page {id} >{id}.html", home.unwrap_or_default()));
     }

@@ -179,8 +179,10 @@ const TAG_DIGITS: usize = 12;
 pub struct Pages<K> {
     /// The list and its filters; a cursor is valid only for the same scope.
     scope: String,
-    limit: usize,
-    after: Option<K>,
+    /// The maximum number of items on a page.
+    pub limit: usize,
+    /// The key of the last item of the previous page.
+    pub after: Option<K>,
 }
 
 impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
@@ -192,16 +194,6 @@ impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
         let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let after = query.cursor.as_deref().map(|cursor| key_of(cursor, &scope)).transpose()?;
         Ok(Self { scope, limit, after })
-    }
-
-    /// Returns the maximum number of items on a page.
-    pub fn limit(&self) -> usize {
-        self.limit
-    }
-
-    /// Returns the key of the last item of the previous page.
-    pub fn after(&self) -> Option<&K> {
-        self.after.as_ref()
     }
 
     /// True if an item was on a previous page.

@@ -48,7 +48,8 @@ pub struct Home {
     root: PathBuf,
     config: PathBuf,
     state: PathBuf,
-    origin: &'static str,
+    /// The source of the choice: flag, environment or default.
+    pub(crate) origin: &'static str,
 }
 
 /// True if a name can be that of an agent, a template or a session's directory: ASCII letters, digits, `-` and `_`.
@@ -99,11 +100,6 @@ impl Home {
     /// Returns the directory as an absolute path.
     pub fn root(&self) -> &Path {
         &self.root
-    }
-
-    /// Returns the source of the choice: flag, environment or default.
-    pub fn origin(&self) -> &'static str {
-        self.origin
     }
 
     /// Returns the directories of data, configuration and state.

@@ -99,7 +99,8 @@ pub struct Output {
     pub(crate) first_failure: Option<Error>,
     /// A failing closing line from upstream, whose code becomes ours.
     upstream_end: Option<Error>,
-    pub(crate) fields: Option<Fields>,
+    /// The members that `--fields` selects; `None` for all. Answers and records are written with only these.
+    pub fields: Option<Fields>,
     /// True if failed items do not make the stream fail.
     pub(crate) tolerates_failures: bool,
     /// True if the program continues after the reader closed the pipe.
@@ -160,11 +161,6 @@ impl Output {
     /// Sets whether the calling program reports the end of this one, so that a signal that ends both is reported once.
     pub(crate) fn has_owner(&self, is_part: bool) {
         self.state().is_part = is_part;
-    }
-
-    /// Returns the members that `--fields` selects; `None` for all. Answers and records are written with only these.
-    pub fn fields(&self) -> Option<&Fields> {
-        self.fields.as_ref()
     }
 
     /// Records that the last line was written, and the exit status.

@@ -48,7 +48,7 @@ fn settings(program: &Program, context: &Context) -> Built {
     let settings: BTreeMap<_, _> =
         SETTINGS.iter().filter_map(|s| Some((s.key, context.config.get(s.key, None)?))).collect();
     let mut lines = vec![
-        format!("home = {data} ({})", home.origin()),
+        format!("home = {data} ({})", home.origin),
         format!("configuration = {config}"),
         format!("state = {state}"),
     ];
@@ -61,7 +61,7 @@ fn settings(program: &Program, context: &Context) -> Built {
         "version": VERSION,
         "home": data.to_string(),
         "home_bytes": bytes_of(home.root()),
-        "home_origin": home.origin(),
+        "home_origin": home.origin,
         "config_directory": config.to_string(),
         "state_directory": state.to_string(),
         "account": context.agent(None),
