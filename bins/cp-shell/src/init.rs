@@ -5,11 +5,9 @@ use cp_common::coprocess;
 use cp_common::home::{create_whole, make_directory};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Error, Result, keys};
 use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
-
-use crate::plane::hash_of;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &["cp-shell init --dry-run", "cp-shell init"],
@@ -158,7 +156,7 @@ fn record(ledger: &mut Ledger, path: &str, text: &str, purpose: &str) -> Result<
     let entry = Entry::new("init.created")
         .message(path)
         .with("path", path)
-        .with("sha256", &hash_of(text.as_bytes()))
+        .with("sha256", &keys::hash(text.as_bytes()))
         .with("purpose", purpose);
     ledger.append(entry)
 }
@@ -169,7 +167,7 @@ fn registry() -> String {
     let day = day.get(..10).unwrap_or_default();
     format!(
         "prompt_id,title,status,hash,created,updated\nPRM-DEFAULT-SOUL-001,Default soul,active,{},{day},{day}\n",
-        hash_of(SOUL.as_bytes())
+        keys::hash(SOUL.as_bytes())
     )
 }
 

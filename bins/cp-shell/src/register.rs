@@ -9,9 +9,9 @@ use cp_common::home::{Home, lock, write_whole};
 use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
-use cp_common::{Context, Error, Result, clock};
+use cp_common::{Context, Error, Result, clock, keys};
 use cp_ledger::Entry;
-use cp_policy::prompts::{Prompts, check_id, hash_of, is_hash, read};
+use cp_policy::prompts::{Prompts, check_id, is_hash, read};
 use cp_policy::{Row, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
     for (prompt_id, source) in sources {
         check_id(&prompt_id)?;
         let text = read(&source).map_err(|e| e.hint("write the text to this file, then register it"))?;
-        let (file, hash) = (prompts.file(&prompt_id), hash_of(&text));
+        let (file, hash) = (prompts.file(&prompt_id), keys::hash(text.as_bytes()));
         let row = prompts.table.rows.iter().find(|row| row.get("prompt_id") == prompt_id);
         let old = read(&file).ok();
         let is_so = |row: &Row| row.get("status") == "active" && is_hash(row.get("hash"), &hash);

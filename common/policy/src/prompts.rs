@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::keys::hex;
-use cp_common::{Code, Context, Error, Result};
-use sha2::{Digest as _, Sha256};
+use cp_common::{Code, Context, Error, Result, keys};
 
 use crate::registry::Table;
 
@@ -58,7 +56,7 @@ impl Prompts {
         }
         let file = self.file(id);
         let text = read(&file)?;
-        let found = hash_of(&text);
+        let found = keys::hash(text.as_bytes());
         if !is_hash(row.get("hash"), &found) {
             return Err(Error::new(Code::Integrity, "its bytes are not those that were registered")
                 .in_file(&file)
@@ -89,11 +87,6 @@ pub fn check_id(id: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::validation(format!("`{id}` is not a valid prompt id")).hint("write PRM-<DOMAIN>-<SEQ>: PRM-REVIEW-001"))
-}
-
-/// Returns the hash of a text, as in the registry.
-pub fn hash_of(text: &str) -> String {
-    format!("sha256:{}", hex(&Sha256::digest(text)))
 }
 
 /// True if a registered hash, with or without its algorithm, equals `found`.
@@ -129,7 +122,7 @@ mod tests {
 
     #[test]
     fn text_requires_active_prompt_with_registered_bytes() {
-        let row = |status: &str| format!("PRM-A-1,\"A, in\ntwo lines\",{status},{}\n", hash_of("Be brief.\n"));
+        let row = |status: &str| format!("PRM-A-1,\"A, in\ntwo lines\",{status},{}\n", keys::hash(b"Be brief.\n"));
         let code = |found: Result<String>| found.unwrap_err().code();
         let home = home_with(&row("active"), "Be brief.\n");
         let prompts = Prompts::below(home.path()).unwrap();

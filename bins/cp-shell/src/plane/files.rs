@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved_below;
-use cp_common::keys::hex;
+use cp_common::keys::{self, hex};
 use cp_common::{Code, Error, Result};
 use cp_policy::{PathClass, ROOTS_FILE, Table, classify, default_roots, parse_roots};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -99,7 +99,7 @@ impl Plane {
             Ok(offset)
         };
         let offset = read_tail().map_err(|e| failed(below, &e))?;
-        let mut read = Read::whole(path.display().to_string(), hash_of(&bytes));
+        let mut read = Read::whole(path.display().to_string(), keys::hash(&bytes));
         if offset > 0 {
             (read.offset, read.bytes) = (Some(offset), Some(bytes.len() as u64));
         }
@@ -210,11 +210,6 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|e| format!("not UTF-8: byte {}", e.valid_up_to()))
 }
 
-/// The hash of bytes.
-pub(crate) fn hash_of(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex(&Sha256::digest(bytes)))
-}
-
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -322,7 +317,7 @@ mod tests {
             assert_eq!(files.parsed("f", |bytes| Ok(bytes.to_vec())).unwrap().unwrap(), text.as_bytes());
         }
         let hashes: Vec<String> = files.take_reads().into_iter().map(|read| read.hash).collect();
-        assert_eq!(hashes, [hash_of(b"one"), hash_of(b"two")]);
+        assert_eq!(hashes, [keys::hash(b"one"), keys::hash(b"two")]);
         assert!(files.take_reads().is_empty());
     }
 

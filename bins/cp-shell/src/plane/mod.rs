@@ -16,7 +16,7 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub(crate) use files::{Read, hash_of};
+pub(crate) use files::Read;
 pub(crate) use ledgers::GateState;
 pub(crate) use operations::Request;
 pub(crate) use work_orders::WorkOrder;
