@@ -284,7 +284,6 @@ pub(crate) struct ReadFile {
     pub offset: u64,
     /// The most bytes to return.
     pub limit: Option<u64>,
-    pub encoding: Option<Encoding>,
     /// The first line, from 1. This or one of the next two members selects reading by lines.
     pub line: Option<u64>,
     /// The most lines to return.
@@ -292,17 +291,6 @@ pub(crate) struct ReadFile {
     /// True if each line starts with its number.
     #[serde(default)]
     pub numbered: bool,
-}
-
-/// The encoding of bytes as text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Encoding {
-    /// The text itself, which must be UTF-8.
-    #[serde(rename = "utf-8")]
-    Utf8,
-    /// Base64.
-    #[serde(rename = "base64")]
-    Base64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{file_not_found, open, path_of, readable};
 use crate::digest::sha256;
 use crate::nofollow;
-use crate::request::{Encoding, ListDirectory, ReadFile};
+use crate::request::{ListDirectory, ReadFile};
 use crate::run::Engine;
 use crate::tools::Item;
 
@@ -48,20 +48,19 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
             .hint(format!("the limit is {LONGEST} bytes; a command such as `tail`, `sed -n` or `grep` reads a part")));
     }
     let by_lines = read.line.is_some() || read.lines.is_some() || read.numbered;
-    let is_base64 = read.encoding == Some(Encoding::Base64);
-    if by_lines && (read.offset > 0 || read.limit.is_some() || is_base64) {
+    if by_lines && (read.offset > 0 || read.limit.is_some()) {
         return Err(Error::validation("a file is read by bytes (offset, limit) or by lines (line, lines, numbered)")
             .with("rule", "request"));
     }
     let (size, whole) = (all.len(), sha256(&all));
-    let part = if by_lines { Part::of_lines(&all, read, &path)? } else { Part::of_bytes(&all, read) };
-    let Part { bytes, offset, first, note, .. } = part;
+    let Part { bytes, offset, lines, note } =
+        if by_lines { Part::of_lines(&all, read, &path)? } else { Part::of_bytes(&all, read) };
     let text = std::str::from_utf8(bytes);
-    let (content, encoding) = match text {
-        _ if by_lines && read.numbered => (numbered(&String::from_utf8_lossy(bytes), first), "utf-8"),
-        _ if by_lines => (String::from_utf8_lossy(bytes).into_owned(), "utf-8"),
-        Ok(text) if !is_base64 => (text.to_owned(), "utf-8"),
-        _ => (BASE64_STANDARD.encode(bytes), "base64"),
+    let (content, encoding) = match (&lines, text) {
+        (Some([first, ..]), _) if read.numbered => (numbered(&String::from_utf8_lossy(bytes), *first), "utf-8"),
+        (Some(_), _) => (String::from_utf8_lossy(bytes).into_owned(), "utf-8"),
+        (None, Ok(text)) => (text.to_owned(), "utf-8"),
+        (None, Err(_)) => (BASE64_STANDARD.encode(bytes), "base64"),
     };
     let (hash, shown) = (sha256(bytes), path.display().to_string());
     let known = json!({
@@ -71,21 +70,19 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         "path": shown, "content": content, "encoding": encoding, "offset": offset, "bytes": bytes.len(), "size": size,
         "has_more": offset + bytes.len() < size, "sha256": hash, "file_sha256": whole,
     });
-    if by_lines {
-        for (name, number) in [("line", first), ("lines", part.shown), ("total_lines", part.total)] {
-            value[name] = number.into();
-        }
+    for (name, number) in ["line", "lines", "total_lines"].into_iter().zip(lines.into_iter().flatten()) {
+        value[name] = number.into();
     }
     let receipt = super::record(engine, "filesystem.read_file", json!({ "reads": [known] }))?;
     let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
-    let image = image_type(bytes).filter(|_| !by_lines && !is_base64 && note.is_none());
-    if let Some(media_type) = image {
+    let is_whole = encoding == "base64" && note.is_none();
+    if let Some(media_type) = image_type(bytes).filter(|_| is_whole) {
         let is_large = bytes.len() > IMAGE;
         let more = if is_large { format!(": too large to show, the limit is {IMAGE}") } else { String::new() };
         let images = if is_large { Vec::new() } else { vec![Block::image(media_type, &content)] };
         return Ok(Item { images, ..item.shown_as(format!("[{media_type}, {} bytes{more}]", bytes.len())) });
     }
-    let other = (text.is_err() && !is_base64).then(|| {
+    let other = text.is_err().then(|| {
         let form = if by_lines { "other bytes are shown as \u{fffd}" } else { "the content is base64" };
         format!("[not UTF-8: {form}; `iconv -f ENCODING -t UTF-8 FILE` shows it as text]")
     });
@@ -99,10 +96,8 @@ struct Part<'a> {
     bytes: &'a [u8],
     /// The offset in the file.
     offset: usize,
-    /// The first line, and the numbers of lines that are shown and that there are.
-    first: usize,
-    shown: usize,
-    total: usize,
+    /// The first line, and the numbers of lines that are shown and that there are, if it is read by lines.
+    lines: Option<[usize; 3]>,
     /// A remark for a model about what is not shown.
     note: Option<String>,
 }
@@ -114,7 +109,7 @@ impl<'a> Part<'a> {
         let bytes = &rest[..read.limit.map_or(READ, number).min(READ).min(rest.len())];
         let end = offset + bytes.len();
         let note = (offset > 0 || end < size).then(|| format!("[bytes {offset} to {end} of {size}]"));
-        Self { bytes, offset, first: 0, shown: 0, total: 0, note }
+        Self { bytes, offset, lines: None, note }
     }
 
     fn of_lines(all: &'a [u8], read: &ReadFile, path: &Path) -> Result<Self> {
@@ -128,14 +123,14 @@ impl<'a> Part<'a> {
         let offset = length(0, first - 1);
         let bytes = &all[offset..][..length(first - 1, shown).min(READ)];
         if bytes.contains(&0) {
-            return Err(Error::validation(format!("{} is binary: it has no lines", path.display()))
-                .hint(r#"read it by bytes, with "encoding":"base64""#));
+            let message = format!("{} is binary: it has no lines", path.display());
+            return Err(Error::validation(message).hint("read it by bytes"));
         }
         let is_cut = bytes.len() == READ;
         let more = if is_cut { "; cut at 4 MiB: read the rest by bytes" } else { "" };
         let last = first + shown - 1;
         let note = (shown < total || is_cut).then(|| format!("[lines {first} to {last} of {total}{more}]"));
-        Ok(Self { bytes, offset, first, shown, total, note })
+        Ok(Self { bytes, offset, lines: Some([first, shown, total]), note })
     }
 }
 
