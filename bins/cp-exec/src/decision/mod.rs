@@ -34,7 +34,7 @@ use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, decide_step};
 use crate::digest::sha256;
 use crate::guard::Watched;
-use crate::policy::{Policy, Verdict};
+use crate::policy::{LONGEST, Policy, Verdict};
 use crate::request::Command;
 use crate::rules::{Arguments, Finding, Scope, judge, served};
 use crate::sandbox::plan::Plan;
@@ -143,8 +143,9 @@ fn of_interpreter(policy: &Policy, pinned: &Pinned, words: &[String], cwd: &Path
 /// The time limit of a request, or the default of the policy.
 pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration> {
     let seconds = asked.unwrap_or(policy.exec().timeout);
-    if !seconds.is_finite() || seconds <= 0.0 || seconds > policy.longest {
-        let message = format!("timeout must be more than 0 and at most {} seconds", policy.longest);
+    let longest = if policy.is_of_server { 86_400.0 } else { LONGEST };
+    if !seconds.is_finite() || seconds <= 0.0 || seconds > longest {
+        let message = format!("timeout must be more than 0 and at most {longest} seconds");
         return Err(Error::validation(message).with("rule", "timeout"));
     }
     Ok(Duration::from_secs_f64(seconds))

@@ -20,7 +20,7 @@ use crate::nofollow::Link;
 use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Plan, Profile, View};
+use crate::sandbox::plan::{Identity, Limits, OWN_FILES, Operation, Plan, Profile, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -69,7 +69,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             scratch_bytes: exec.scratch,
         },
         require: exec.require.clone(),
-        wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
+        wants_cgroup: exec.wants_cgroup(),
         cgroup: None,
         terminal: None,
         is_contained: line || decision.caller == Caller::Program,

@@ -153,6 +153,11 @@ impl Default for Exec {
 }
 
 impl Exec {
+    /// True if each run gets its own control group.
+    pub(crate) fn wants_cgroup(&self) -> bool {
+        self.cgroup || self.require.contains(&Layer::Cgroup)
+    }
+
     /// True if every program in `path` may run, unless it is restricted.
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")
@@ -235,7 +240,8 @@ pub(crate) struct Loaded {
     pub settings: Settings,
     /// Its file; `None` for the built-in policy.
     pub file: Option<PathBuf>,
-    /// The hash of the file's text.
+    pub text: String,
+    /// The hash of the text.
     pub sha256: String,
     /// The uid of the file's owner. `~` is this user's home, and directories of programs may belong to this user.
     pub owner: u32,
@@ -245,17 +251,16 @@ pub(crate) struct Loaded {
 /// Reads the policy of a home. Without a file the built-in policy applies, which allows no command.
 pub(crate) fn load(file: &Path) -> Result<Loaded> {
     let read = read_policy(file)?;
-    let is_there = read.is_some();
+    let found = read.as_ref().map(|_| file.to_owned());
     let (text, owner) = read.unwrap_or_else(|| (String::new(), rustix::process::getuid().as_raw()));
     let settings = parse(&text).map_err(|e| e.in_file(file).fatal())?;
-    let file = is_there.then(|| file.to_owned());
-    Ok(Loaded { file, sha256: sha256(text.as_bytes()), ..Loaded::of(settings, owner) })
+    Ok(Loaded { file: found, sha256: sha256(text.as_bytes()), text, ..Loaded::of(settings, owner) })
 }
 
 impl Loaded {
     /// Settings without a file.
     pub(crate) fn of(settings: Settings, owner: u32) -> Self {
-        Self { settings, file: None, sha256: String::new(), owner, home: home_of(owner) }
+        Self { settings, file: None, text: String::new(), sha256: String::new(), owner, home: home_of(owner) }
     }
 }
 

@@ -57,9 +57,8 @@ pub(crate) struct Policy {
     modules: Arc<[Module]>,
     /// Links on the paths of the home and of programs, which programs use as well.
     pub links: Vec<Link>,
-    /// The highest time limit that a command may request, in seconds.
-    pub longest: f64,
-    /// True for a server.
+    /// True for a server, whose command its owner chose: it may run for a day, and of the built-in rules only those
+    /// about privileges hold.
     pub is_of_server: bool,
 }
 
@@ -143,7 +142,6 @@ impl Policy {
             cp_home: cp_home.clone(),
             links,
             base: anchors.base,
-            longest: LONGEST,
             is_of_server: false,
             loaded,
         })
@@ -152,12 +150,6 @@ impl Policy {
     /// Allows commands of this start to read a path, and to execute it if it is a program or a directory of programs.
     pub(crate) fn allow(&mut self, path: &Path, is_program: bool) {
         self.bounds.allow(Pattern::of_path(path), is_program);
-    }
-
-    /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in
-    /// rules only those about privileges hold.
-    pub(crate) fn set_of_server(&mut self) {
-        (self.longest, self.is_of_server) = (86_400.0, true);
     }
 
     /// Removes write access and the network.

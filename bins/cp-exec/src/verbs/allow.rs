@@ -120,14 +120,13 @@ fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: 
         let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
         return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));
     }
-    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
     let policy = Policy::of_loaded(loaded, context, &[])?;
     if !everywhere {
         project::check(&policy.base, &policy.loaded.home, &policy.cp_home)?;
     }
     let project = (!everywhere).then(|| named(&policy, &policy.base)).transpose()?;
     let additions = values.iter().map(|value| kind.additions(&policy, value)).collect::<Result<Vec<_>>>()?.concat();
-    Extended::of(file, &before, project, additions, true)
+    Extended::of(file, &policy.loaded.text, project, additions, true)
 }
 
 impl Kind {

@@ -11,7 +11,6 @@ use crate::request::Command;
 use crate::run::helper::Helper;
 use crate::run::{Prepared, Steps};
 use crate::sandbox;
-use crate::sandbox::plan::Layer;
 use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.
@@ -21,10 +20,8 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
         return vec![Check::pass("sandbox", words)];
     }
     let mut checks = vec![policy_check(context), ledger_check(context)];
-    let wants_cgroup = policy::load(&context.home.policy_file()).is_ok_and(|loaded| {
-        let exec = &loaded.settings.exec;
-        exec.cgroup || exec.require.contains(&Layer::Cgroup)
-    });
+    let loaded = policy::load(&context.home.policy_file());
+    let wants_cgroup = loaded.is_ok_and(|loaded| loaded.settings.exec.wants_cgroup());
     match probe(wants_cgroup, context) {
         Ok(enforcement) => layers(&enforcement, wants_cgroup, &mut checks),
         Err(why) => checks.push(Check::not_fine(

@@ -1,7 +1,7 @@
 //! Additions to the text of a policy. All other bytes stay unchanged.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::home::write_whole;
 use cp_common::program::confirm::{Change, Plan};
@@ -85,9 +85,6 @@ pub(crate) struct Extended {
     pub(super) found: Vec<String>,
     /// The text of the policy.
     pub(super) text: String,
-    /// The path of the file, which may not be UTF-8.
-    #[serde(skip)]
-    path: PathBuf,
     /// The hash of the text before.
     #[serde(skip)]
     before: String,
@@ -138,10 +135,10 @@ impl Extended {
                 merge(&mut *missing, &lack, true)?;
             }
         }
-        let (path, before, text) = (file.to_owned(), sha256(text.as_bytes()), document.to_string());
+        let (before, text) = (sha256(text.as_bytes()), document.to_string());
         policy::parse(&text)?;
         let (file, adds) = (file.display().to_string(), missing.to_string());
-        Ok(Self { file, written: false, project, adds, found: Vec::new(), text, path, before })
+        Ok(Self { file, written: false, project, adds, found: Vec::new(), text, before })
     }
 
     /// The plan to add what is missing.
@@ -158,7 +155,7 @@ impl Extended {
 
     /// Writes the policy, and records its hash in an entry.
     pub(crate) fn store(self, event: &'static str, context: &Context) -> Result<Self> {
-        write_whole(&self.path, self.text.as_bytes())?;
+        write_whole(&context.home.policy_file(), self.text.as_bytes())?;
         let entry = Entry::new(event).with("project", &self.project).with("additions", &self.adds);
         let entry = entry.with("file", &self.file).with("sha256", &sha256(self.text.as_bytes()));
         let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;

@@ -14,7 +14,7 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
 use self::additions::Extended;
-use crate::policy::load;
+use crate::policy::{Loaded, load};
 use crate::rules::built_in;
 
 /// Show or start the policy
@@ -107,22 +107,21 @@ pub(crate) struct InitArgs {
 
 fn init(args: &InitArgs, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
-    let home = load(&file)?.home;
+    let loaded = load(&file)?;
     let cp_home = context.home.resolved();
-    let project = args.project.as_deref().map(|given| project::directory(given, &home, &cp_home)).transpose()?;
-    confirm::write(&INIT, &(&file, &project), &args.write, context, |_| plan(&file, project.as_deref(), &home))
+    let project = args.project.as_deref().map(|given| project::directory(given, &loaded.home, &cp_home)).transpose()?;
+    confirm::write(&INIT, &(&file, &project), &args.write, context, |_| plan(&file, &loaded, project.as_deref()))
 }
 
 /// A starter policy for this machine and a project, or the additions of a project to the policy.
-fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static, Extended>> {
-    let is_new = !file.exists();
+fn plan(file: &Path, loaded: &Loaded, project: Option<&Path>) -> Result<Plan<'static, Extended>> {
+    let (is_new, home) = (loaded.file.is_none(), &loaded.home);
     if !is_new && project.is_none() {
         return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten").in_file(file).hint(
             "`cp-exec policy show` shows it; --for DIR adds what a project needs; move the file away to start again",
         ));
     }
-    let read = || std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file));
-    let text = if is_new { starter(file, home)? } else { read()? };
+    let text = if is_new { starter(file, home)? } else { loaded.text.clone() };
     let needs = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let project = project.and_then(|project| project::below_home(project, home));
     let mut extended = Extended::of(file, &text, project, needs.adds, false)?;

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     engine.lock = args.lock;
     if args.lasting {
-        engine.policy.set_of_server();
+        engine.policy.is_of_server = true;
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     if args.read_only {
