@@ -278,7 +278,6 @@ pub(crate) enum FileOperation {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {
-    #[serde(alias = "file_path")]
     pub path: String,
     #[serde(default)]
     pub offset: u64,
@@ -306,9 +305,7 @@ pub(crate) struct ListDirectory {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteFile {
-    #[serde(alias = "file_path")]
     pub path: String,
-    #[serde(alias = "file_text")]
     pub content: String,
     #[serde(default)]
     pub mode: WriteMode,
@@ -330,19 +327,15 @@ pub(crate) enum WriteMode {
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditFile {
     /// The file. A patch that names its files does not need it.
-    #[serde(alias = "file_path")]
     pub path: Option<String>,
     /// The text to replace. An empty text creates the file.
-    #[serde(alias = "old_string", alias = "old_str")]
     pub old: Option<String>,
     /// The new text.
-    #[serde(alias = "new_string", alias = "new_str")]
     pub new: Option<String>,
     /// True if every occurrence is replaced. Otherwise there must be exactly one.
-    #[serde(default, alias = "replace_all")]
+    #[serde(default)]
     pub all: bool,
     /// A patch (`*** Begin Patch`), instead of `old` and `new`.
-    #[serde(alias = "input")]
     pub patch: Option<String>,
     /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,
