@@ -68,8 +68,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let limit = Duration::from_secs_f64(args.timeout.max(1.0));
     let (mut models, mut failed) = (Vec::new(), None);
     for endpoint in &meant {
-        let found = of_endpoint(endpoint, limit, context).and_then(|found| {
-            found.ok_or_else(|| {
+        let found = backend(endpoint, limit, context).and_then(|backend| {
+            backend.models()?.ok_or_else(|| {
                 Error::validation(format!("the backend {} cannot list its models", endpoint.name))
                     .hint("ask the program itself")
             })
@@ -99,11 +99,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&pages.page(models.into_iter().map(|model| (model.id.clone(), model)))?)
 }
 
-/// Lists the models of an endpoint; `None` if it has no such list.
-fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
-    backend(endpoint, limit, context)?.models().transpose()
-}
-
 /// The backend of an endpoint, with a time limit for each request.
 fn backend(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Arc<dyn Backend>> {
     let permission = Policy::load(context)?.permission();
@@ -116,26 +111,26 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The longest time to wait for a program, which may load a model first.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
+/// The cure of an endpoint that does not work.
+const CORRECT: &str = "correct [endpoints] in config/cp.toml, or see WRITING A BACKEND in cp-authors(7)";
+
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
-    let mut checks = Vec::new();
-    match Endpoints::load(context, None) {
-        Ok(endpoints) => checks.extend(check_endpoints(&endpoints, context)),
-        Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
-    }
-    if let Err(e) = Policy::load(context) {
-        checks.push(failing("policy", Status::Fail, &e, "correct the file"));
-    }
+    let checked = |name, found| check(name, Status::Fail, found, "correct the file");
+    let mut checks = match Endpoints::load(context, None) {
+        Ok(endpoints) => check_endpoints(&endpoints, context),
+        Err(e) => vec![checked("backend", Err(e))],
+    };
+    checks.extend(Policy::load(context).err().map(|e| checked("policy", Err(e))));
     let file = context.home.path("config/prices.toml");
     checks.push(match Prices::load(&file) {
-        Ok(_) if file.exists() => Check::pass("prices", file.display().to_string()),
-        Ok(_) => Check::not_fine(
+        Ok(_) if !file.exists() => Check::not_fine(
             "prices",
             Status::Warn,
             "no prices: costs are null",
             format!("`cp-shell init` writes {} with those of common models", file.display()),
         ),
-        Err(e) => failing("prices", Status::Fail, &e, "correct the file"),
+        prices => checked("prices", prices.map(|_| file.display().to_string())),
     });
     checks
 }
@@ -144,12 +139,12 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 fn check_endpoints(endpoints: &Endpoints, context: &Context) -> Vec<Check> {
     let meant = endpoints.default_for(None);
     let mut checks = vec![match &meant {
-        Ok(endpoint) => checked("backend", Status::Fail, answers(endpoint, context)),
-        Err(e) => failing("backend", Status::Warn, e, "choose with --backend"),
+        Ok(endpoint) => check("backend", Status::Fail, answers(endpoint, context), CORRECT),
+        Err(e) => check("backend", Status::Warn, Err(e.clone()), "choose with --backend"),
     }];
     let others = endpoints.configured().into_iter();
     let others = others.filter(|endpoint| meant.as_ref().map_or(true, |meant| meant.name != endpoint.name));
-    checks.extend(others.map(|endpoint| checked("endpoint", Status::Warn, lists(&endpoint, context))));
+    checks.extend(others.map(|endpoint| check("endpoint", Status::Warn, lists(&endpoint, context), CORRECT)));
     checks
 }
 
@@ -165,17 +160,15 @@ fn answers(endpoint: &Endpoint, context: &Context) -> Result<String> {
 
 /// Lists the models of a server, which it does only for a valid key.
 fn lists(endpoint: &Endpoint, context: &Context) -> Result<String> {
-    Ok(match of_endpoint(endpoint, LIMIT, context)? {
-        Some(models) => format!("{} has {} models for this key", endpoint.name, models.len()),
-        None => endpoint.name.clone(),
-    })
+    let models = backend(endpoint, LIMIT, context)?.models()?;
+    let found = models.map(|models| format!("{} has {} models for this key", endpoint.name, models.len()));
+    Ok(found.unwrap_or_else(|| endpoint.name.clone()))
 }
 
-fn checked(name: &'static str, status: Status, found: Result<String>) -> Check {
-    let hint = "correct [endpoints] in config/cp.toml, or see WRITING A BACKEND in cp-authors(7)";
-    found.map_or_else(|e| failing(name, status, &e, hint), |message| Check::pass(name, message))
-}
-
-fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {
-    Check::not_fine(name, status, error.message(), error.hint_text().unwrap_or(hint))
+/// The check for what was found, or for the error with its own hint or this one.
+fn check(name: &'static str, status: Status, found: Result<String>, hint: &str) -> Check {
+    match found {
+        Ok(message) => Check::pass(name, message),
+        Err(e) => Check::not_fine(name, status, e.message(), e.hint_text().unwrap_or(hint)),
+    }
 }

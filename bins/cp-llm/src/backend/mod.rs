@@ -46,8 +46,8 @@ pub(crate) trait Backend: Send + Sync {
         None
     }
     /// Lists the names of its models, in any order; `None` if it has no such list.
-    fn models(&self) -> Option<Result<Vec<String>>> {
-        None
+    fn models(&self) -> Result<Option<Vec<String>>> {
+        Ok(None)
     }
 }
 

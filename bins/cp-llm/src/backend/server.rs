@@ -70,13 +70,12 @@ impl Backend for Server {
         Some(self)
     }
 
-    fn models(&self) -> Option<Result<Vec<String>>> {
-        let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-        Some(self.resource(self.api.models_path).map(|list| {
-            let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
-            let names = models.into_iter().flatten().filter_map(name);
-            names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
-        }))
+    fn models(&self) -> Result<Option<Vec<String>>> {
+        let list = self.resource(self.api.models_path)?;
+        let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
+        let names = models.into_iter().flatten().filter_map(|model| model.get("id").or_else(|| model.get("name")));
+        let names = names.filter_map(|name| Some(name.as_str()?.trim_start_matches("models/").to_owned()));
+        Ok(Some(names.collect()))
     }
 }
 

@@ -15,9 +15,6 @@ use super::{Backend, Exchange};
 use crate::pause;
 use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic};
 
-/// The only model.
-const MODEL: &str = "stub";
-
 #[derive(Default)]
 pub(crate) struct Stub {
     script: Vec<Line>,
@@ -76,8 +73,8 @@ impl Backend for Stub {
         Exchange { first_byte: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
     }
 
-    fn models(&self) -> Option<Result<Vec<String>>> {
-        Some(Ok(vec![MODEL.to_owned()]))
+    fn models(&self) -> Result<Option<Vec<String>>> {
+        Ok(Some(vec!["stub".to_owned()]))
     }
 }
 
