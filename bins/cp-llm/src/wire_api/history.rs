@@ -28,25 +28,8 @@ pub(super) enum Outgoing<'a> {
 /// Counts the blocks of a request that cannot be sent unchanged.
 pub(crate) fn lowered(request: &Request, here: &Origin) -> Result<Lowered> {
     let mut lowered = Lowered::new();
-    for turn in &request.messages {
-        count(turn, request, here, &mut lowered)?;
-        // These APIs have a system text instead of system turns.
-        if turn.role == "system" && ["anthropic", "gemini"].contains(&here.dialect.as_str()) {
-            count_but_text(&turn.content.blocks(), &mut lowered)?;
-        }
-    }
+    request.messages.iter().try_for_each(|turn| count(turn, request, here, &mut lowered).map(drop))?;
     Ok(lowered)
-}
-
-/// Counts the blocks that are not text.
-fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<()> {
-    for block in blocks {
-        let kind = block.view()?.kind.into_owned();
-        if kind != "text" {
-            *lowered.entry(kind).or_default() += 1;
-        }
-    }
-    Ok(())
 }
 
 /// The content of a turn in a request to this server. A text is one block.
@@ -61,14 +44,14 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
         (_, blocks) => blocks,
     };
     let views = blocks.iter().map(Block::view).collect::<Result<Vec<_>>>()?;
-    let (is_whole, is_answer) = (is_whole(&views, request, here), turn.role == "assistant");
+    let is_whole = is_whole(&views, request, here);
     let mut going = Vec::with_capacity(blocks.len());
     for (block, view) in blocks.iter().zip(views) {
         if let (Some(raw), true) = (view.raw, is_whole && goes_back(&view, request, here)) {
             going.push(Outgoing::Passthrough { kind: view.kind, id: view.id, raw });
             continue;
         }
-        let plain = plain(block, &view, here, is_answer)?;
+        let plain = plain(block, &view, here, &turn.role)?;
         if plain.is_none() || view.redacted {
             *lowered.entry(view.kind.into_owned()).or_default() += 1;
         }
@@ -115,12 +98,14 @@ fn goes_back(view: &BlockView<'_>, request: &Request, here: &Origin) -> bool {
 }
 
 /// The plain form of a block; `None` if it has a meaning only for its own server.
-fn plain<'a>(block: &'a Block, view: &BlockView<'_>, here: &Origin, is_answer: bool) -> Result<Option<Cow<'a, Block>>> {
+fn plain<'a>(block: &'a Block, view: &BlockView<'_>, here: &Origin, role: &str) -> Result<Option<Cow<'a, Block>>> {
     let is_given = view.origin.is_none();
     Ok(match view.kind.as_ref() {
+        // These APIs have a system text instead of system turns.
+        kind if role == "system" && kind != "text" && ["anthropic", "gemini"].contains(&&*here.dialect) => None,
         "thinking" | "redacted_thinking" => (is_given && here.dialect == "anthropic").then_some(Cow::Borrowed(block)),
         // Only Gemini accepts images in turns of the assistant.
-        "image" if is_answer && here.dialect != "gemini" => None,
+        "image" if role == "assistant" && here.dialect != "gemini" => None,
         "server_tool" | "other" => None,
         _ if is_given => Some(Cow::Borrowed(block)),
         "text" => {
