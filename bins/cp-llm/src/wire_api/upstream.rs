@@ -7,67 +7,53 @@ use cp_common::{Code, Error};
 use cp_redact::Redactor;
 use serde_json::Value;
 
+/// The statuses for the types of errors, which decide where an event in a stream has no status.
+const KINDS: [(u16, &str); 9] = [
+    (400, "invalid_request_error invalid_prompt context_length_exceeded INVALID_ARGUMENT FAILED_PRECONDITION"),
+    (401, "authentication_error invalid_api_key API_KEY_INVALID UNAUTHENTICATED"),
+    (402, "insufficient_quota billing_error billing_hard_limit_reached billing_not_active credit_balance_too_low"),
+    (403, "permission_error insufficient_permissions PERMISSION_DENIED"),
+    (404, "not_found_error model_not_found NOT_FOUND"),
+    (408, "timeout_error DEADLINE_EXCEEDED"),
+    (413, "request_too_large"),
+    (429, "rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED tokens requests"),
+    (529, "overloaded_error UNAVAILABLE"),
+];
+
+/// The status for the type of an `error` event in a stream.
+pub(crate) fn status_of(kind: &str) -> u16 {
+    let known = KINDS.iter().find(|(_, kinds)| kinds.split(' ').any(|known| known == kind));
+    known.map_or(500, |(status, _)| *status)
+}
+
 /// The code for an HTTP status. `kind` is the error type that the body names, if it names one.
 pub(crate) fn code_of(status: u16, kind: &str) -> Code {
-    match status {
+    match (status, status_of(kind)) {
         // A used-up quota or credit is not a rate limit, even with that status.
-        400 | 429 if is_quota(kind) => Code::Forbidden,
-        400 if is_key(kind) => Code::Auth,
-        401 => Code::Auth,
-        402 | 403 => Code::Forbidden,
-        404 => Code::NotFound,
-        408 => Code::Timeout,
-        409 => Code::Conflict,
-        429 => Code::RateLimited,
+        (400 | 429, 402) => Code::Forbidden,
+        // Gemini and xAI report a wrong key with status 400.
+        (400, 401) | (401, _) => Code::Auth,
+        (402 | 403, _) => Code::Forbidden,
+        (404, _) => Code::NotFound,
+        (408, _) => Code::Timeout,
+        (409, _) => Code::Conflict,
+        (429, _) => Code::RateLimited,
         // Redirects are not followed, because requests have a key.
-        300..400 => Code::Config,
+        (300..400, _) => Code::Config,
         // 400, 413, 422 and other errors of the request.
-        400..500 => Code::Validation,
+        (400..500, _) => Code::Validation,
         _ => Code::Server,
     }
 }
 
-fn is_quota(kind: &str) -> bool {
-    let kinds =
-        ["insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", CREDIT_TOO_LOW];
-    kinds.contains(&kind)
-}
-
-/// True for a wrong key. Gemini and xAI report it with status 400.
-fn is_key(kind: &str) -> bool {
-    ["API_KEY_INVALID", "invalid_api_key"].contains(&kind)
-}
-
-const CREDIT_TOO_LOW: &str = "credit_balance_too_low";
-
 /// The error type of providers that have it only in the message.
 pub(crate) fn kind_in(message: &str) -> Option<&'static str> {
     let kinds = [
-        ("Your credit balance is too low", CREDIT_TOO_LOW),
+        ("Your credit balance is too low", "credit_balance_too_low"),
         ("Incorrect API key provided", "invalid_api_key"),
         ("API key not valid", "API_KEY_INVALID"),
     ];
     kinds.iter().find(|(words, _)| message.starts_with(words)).map(|(_, kind)| *kind)
-}
-
-/// The status for the type of an `error` event in a stream.
-pub(crate) fn status_of(kind: &str) -> u16 {
-    match kind {
-        "invalid_request_error"
-        | "invalid_prompt"
-        | "context_length_exceeded"
-        | "INVALID_ARGUMENT"
-        | "FAILED_PRECONDITION" => 400,
-        "authentication_error" | "invalid_api_key" | "API_KEY_INVALID" | "UNAUTHENTICATED" => 401,
-        "permission_error" | "insufficient_permissions" | "PERMISSION_DENIED" => 403,
-        "not_found_error" | "model_not_found" | "NOT_FOUND" => 404,
-        "timeout_error" | "DEADLINE_EXCEEDED" => 408,
-        "request_too_large" => 413,
-        "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED" | "tokens" | "requests" => 429,
-        "overloaded_error" | "UNAVAILABLE" => 529,
-        _ if is_quota(kind) => 429,
-        _ => 500,
-    }
 }
 
 /// The delay that the upstream asks for: `retry-after-ms`, `retry-after` in seconds or as a date, or in the body.
