@@ -11,7 +11,7 @@ use cp_http::client::{Client, Timeouts};
 use super::Backend;
 use super::program::ExternalBackend;
 use super::provider::{PROVIDERS, base_of_environment};
-use super::secret::{self, Secret};
+use super::secret::{Secret, Source};
 use super::server::{Server, base_of};
 use super::stub::Stub;
 use super::table::{ApiName, Table};
@@ -62,7 +62,7 @@ impl Endpoint {
         // The key of a provider is sent only to the address of the provider, or to the one that a variable names, which
         // may need no key.
         let is_home = row.is_some_and(|row| row.has_key_for(table.base_url.as_deref()));
-        let is_set = |key: &String| secret::source_of(key, variable).is_some();
+        let is_set = |key: &String| Source::of_variables(key, variable).is_some();
         if table.keys() == 0 {
             let key = same.and_then(|row| row.key_env.clone());
             table.key_env = key.filter(|key| is_home || is_moved && is_set(key));
@@ -130,27 +130,24 @@ impl Endpoint {
 
     /// Reads the key. A missing key is an error if one is required.
     fn secret(&self) -> Result<Option<Secret>> {
-        let Table { key_env, key_file, key_command, .. } = &self.table;
-        let (key, missing, hint) = match (key_env, key_file, key_command) {
-            (_, Some(file), _) => return secret::from_file("key_file", file).map(Some),
-            (.., Some(command)) => return secret::from_command("key_command", command).map(Some),
-            (None, ..) => {
-                (None, "key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name))
-            }
-            (Some(name), ..) => {
-                let hint = format!(
-                    "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
-                );
-                (secret::key(name, variable)?, name.as_str(), hint)
-            }
-        };
+        if let Some(source) = self.table.key_source() {
+            return source.key().map(Some);
+        }
         // A missing key is an error if the table names one, or if the server is the one of a provider that needs one and
         // the table has no header, which may hold it.
-        let has_header = !self.table.headers.is_empty();
-        let is_needed = || !has_header && PROVIDERS.values().any(|row| row.has_key_for(self.base()));
-        if key.is_some() || (self.table.keys() == 0 && !is_needed()) {
-            return Ok(key);
+        let is_needed = || PROVIDERS.values().any(|row| row.has_key_for(self.base()));
+        if self.table.keys() == 0 && (!self.table.headers.is_empty() || !is_needed()) {
+            return Ok(None);
         }
+        let (missing, hint) = match &self.table.key_env {
+            Some(name) => (
+                name.as_str(),
+                format!(
+                    "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
+                ),
+            ),
+            None => ("key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name)),
+        };
         Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))
             .with("backend", self.api.name())
             .with("endpoint", self.name.as_str())

@@ -1,7 +1,7 @@
 //! API keys. They come from an environment variable, a file or the output of a command, never from an option, and are
 //! removed from all output.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use cp_common::coprocess::{self, Child, ChildOptions, cmd};
 use cp_common::wire::{raw, record};
@@ -114,38 +114,43 @@ impl<'a> StreamRedactor<'a> {
     }
 }
 
-/// The variable that a key comes from, if one is set.
-pub(super) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    [name.to_owned(), format!("{name}_FILE"), format!("{name}_COMMAND")]
-        .into_iter()
-        .find(|name| variable(name).is_some_and(|value| !value.is_empty()))
+/// Where a key comes from, with the name of the setting for errors: the key itself, its file, or a command that prints
+/// it.
+pub(super) enum Source {
+    Text(String, String),
+    File(String, PathBuf),
+    Command(String, String),
 }
 
-/// Reads the key from the variable `name`, the file in `name_FILE` or the command in `name_COMMAND`: the first that is
-/// set.
-pub(super) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
-    let Some(source) = source_of(name, &variable) else { return Ok(None) };
-    let value = variable(&source).unwrap_or_default();
-    if source == name {
-        parse_key(&source, &value)
-    } else if source.ends_with("_COMMAND") {
-        from_command(&source, &value)
-    } else {
-        from_file(&source, Path::new(&value))
+impl Source {
+    /// The variable `name`, `name_FILE` or `name_COMMAND`: the first that is set.
+    pub(super) fn of_variables(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let [text, file, command] = ["", "_FILE", "_COMMAND"].map(|end| {
+            let name = format!("{name}{end}");
+            variable(&name).filter(|value| !value.is_empty()).map(|value| (name, value))
+        });
+        let file = || file.map(|(name, file)| Self::File(name, file.into()));
+        let command = || command.map(|(name, command)| Self::Command(name, command));
+        text.map(|(name, text)| Self::Text(name, text)).or_else(file).or_else(command)
     }
-    .map(Some)
-}
 
-/// Reads the key from a file. `source` names the setting in errors.
-pub(super) fn from_file(source: &str, file: &Path) -> Result<Secret> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| Error::config(format!("{source}: {}", Error::from(e).message())).in_file(file).fatal())?;
-    parse_key(source, &text)
-}
+    /// The name of the setting.
+    pub(super) fn name(&self) -> &str {
+        let (Self::Text(name, _) | Self::File(name, _) | Self::Command(name, _)) = self;
+        name
+    }
 
-/// Reads the key from the output of a command. `source` names the setting in errors.
-pub(super) fn from_command(source: &str, command: &str) -> Result<Secret> {
-    parse_key(source, &command_output(source, command)?)
+    /// Reads the key.
+    pub(super) fn key(&self) -> Result<Secret> {
+        match self {
+            Self::Text(name, text) => parse_key(name, text),
+            Self::File(name, file) => {
+                let failed = |e| Error::config(format!("{name}: {}", Error::from(e).message())).in_file(file).fatal();
+                parse_key(name, &std::fs::read_to_string(file).map_err(failed)?)
+            }
+            Self::Command(name, command) => parse_key(name, &command_output(name, command)?),
+        }
+    }
 }
 
 fn parse_key(source: &str, text: &str) -> Result<Secret> {
@@ -186,15 +191,17 @@ mod tests {
     #[test]
     fn key_command_is_run() {
         let helper = |command: &'static str| move |name: &str| (name == "K_COMMAND").then(|| command.to_owned());
-        assert_eq!(key("K", helper("/bin/echo 'from-helper'")).unwrap().unwrap().reveal(), "from-helper");
-        assert!(key("K", helper("/bin/false")).is_err());
-        assert!(key("K", helper("/bin/echo x; rm y")).is_err());
-        assert!(key("K", helper("echo x")).is_err());
+        let key = |command| Source::of_variables("K", helper(command)).unwrap().key();
+        assert_eq!(key("/bin/echo 'from-helper'").unwrap().reveal(), "from-helper");
+        assert!(key("/bin/false").is_err());
+        assert!(key("/bin/echo x; rm y").is_err());
+        assert!(key("echo x").is_err());
     }
 
     #[test]
     fn invalid_key_error_has_no_key() {
-        let e = key("K", |name| (name == "K").then(|| "sk-secret\nX-Other: 1".to_owned())).err().unwrap();
+        let wrong = |name: &str| (name == "K").then(|| "sk-secret\nX-Other: 1".to_owned());
+        let e = Source::of_variables("K", wrong).unwrap().key().err().unwrap();
         assert!(!format!("{e:?}{:?}", e.details()).contains("sk-secret"));
     }
 }

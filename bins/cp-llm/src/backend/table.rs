@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::price::Price;
-use super::secret;
+use super::secret::Source;
 use super::server::header;
 
 /// The wire API of an endpoint, which the configuration calls its dialect.
@@ -122,12 +122,11 @@ impl Table {
         [self.key_env.is_some(), self.key_file.is_some(), self.key_command.is_some()].into_iter().map(usize::from).sum()
     }
 
-    /// The name of the source of its key, if it has a key. A command is not run to find out.
-    pub(super) fn key_source(&self) -> Option<String> {
-        match &self.key_env {
-            Some(name) => secret::source_of(name, variable),
-            None if self.key_file.is_some() => Some("key_file".to_owned()),
-            None => self.key_command.as_ref().map(|_| "key_command".to_owned()),
-        }
+    /// The source of its key, if it has a key.
+    pub(super) fn key_source(&self) -> Option<Source> {
+        let file = || Some(Source::File("key_file".to_owned(), self.key_file.clone()?));
+        let command = || Some(Source::Command("key_command".to_owned(), self.key_command.clone()?));
+        let variables = self.key_env.as_ref().and_then(|name| Source::of_variables(name, variable));
+        variables.or_else(file).or_else(command)
     }
 }
