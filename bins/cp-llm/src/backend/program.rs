@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, cmd, find, grouped};
 use cp_common::wire::record::{Kind, Record, open_line};
-use cp_common::wire::{Delta, Message, Prompt, ToolCall, Usage};
+use cp_common::wire::{Delta, Message, ToolCall, Usage};
 use cp_common::{Code, Error, Result};
-use serde::Serialize;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value};
 
 use super::{Backend, Exchange};
 use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic, bad_answer, cut};
@@ -82,7 +80,7 @@ impl ExternalBackend {
             Some(child) => child,
             None => Child::start(&self.name, &grouped(&cmd(&self.path, &self.arguments)), OPTIONS)?,
         };
-        let answer = exchange(&mut child, &PromptRecord::of(request), Instant::now() + self.limit, show)?;
+        let answer = exchange(&mut child, request, Instant::now() + self.limit, show)?;
         // A program that failed is not used again.
         if !self.is_agent {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(child);
@@ -91,9 +89,9 @@ impl ExternalBackend {
     }
 }
 
-fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &mut OnText<'_>) -> Result<Answer> {
+fn exchange(child: &mut Child, request: &Request, end: Instant, show: &mut OnText<'_>) -> Result<Answer> {
     // A program that has exited may have left a line, which says more than that it cannot be written to.
-    if let Err(error) = child.write(&open_line(Kind::Prompt.name(), prompt)?)
+    if let Err(error) = child.write(&open_line(Kind::Prompt.name(), request)?)
         && error.code() == Code::Interrupted
     {
         return Err(error);
@@ -129,28 +127,6 @@ fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &m
 /// The error for a line that is not a complete message.
 fn incomplete(why: &str) -> Error {
     bad_answer("invalid_json", &format!("the program's message is not complete: {why}"))
-}
-
-/// A prompt with all parameters, including those that only the program knows.
-#[derive(Serialize)]
-struct PromptRecord<'a> {
-    #[serde(flatten)]
-    prompt: Prompt,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    params: &'a Map<String, Value>,
-}
-
-impl<'a> PromptRecord<'a> {
-    fn of(request: &'a Request) -> Self {
-        let prompt = Prompt {
-            system: Some(request.system.clone()).filter(|system| !system.is_empty()),
-            messages: request.messages.clone(),
-            tools: request.tools.clone(),
-            model: Some(request.model.clone()),
-            ..Prompt::default()
-        };
-        Self { prompt, params: &request.params }
-    }
 }
 
 fn answer_of(message: Message) -> Result<Answer> {

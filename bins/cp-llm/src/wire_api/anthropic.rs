@@ -45,7 +45,7 @@ fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
     body.set_some("system", request.whole_system())?;
     let messages = request.conversation_turns().map(|turn| message(turn, request, there));
     body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
-    body.set_some("tools", request.tools(&request.tools)?)?;
+    body.set_some("tools", request.tools(request.tools.iter().map(Ok))?)?;
     for (name, value) in output(request) {
         body.set(name, &value)?;
     }
@@ -112,7 +112,8 @@ fn tokens(usage: &Value, before: Usage) -> Usage {
 /// A block as far as it has arrived.
 struct PartialBlock {
     index: u64,
-    members: Map<String, Value>,
+    /// An object.
+    members: Value,
     /// The arguments from deltas.
     pieces: String,
     /// The arguments, if they arrived whole.
@@ -125,45 +126,45 @@ impl PartialBlock {
         for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
             match (name.as_str(), piece, self.members.get_mut(name)) {
                 ("partial_json", Value::String(piece), _) => self.pieces.push_str(piece),
-                ("citation", citation, _) => match self.members.get_mut("citations") {
-                    Some(Value::Array(citations)) => citations.push(citation.clone()),
-                    _ => drop(self.members.insert("citations".to_owned(), json!([citation]))),
+                ("citation", citation, _) => match &mut self.members["citations"] {
+                    Value::Array(citations) => citations.push(citation.clone()),
+                    none => *none = json!([citation]),
                 },
                 // A signature is not split, but may be repeated.
                 ("text" | "thinking", Value::String(piece), Some(Value::String(text))) => text.push_str(piece),
-                _ => drop(self.members.insert(name.clone(), piece.clone())),
+                _ => self.members[name] = piece.clone(),
             }
         }
     }
 
     /// Makes the part; `None` for an empty text.
     fn part(mut self) -> Result<Option<Part>> {
-        self.members.retain(|name, value| name != "citations" || !value.is_null());
-        let kind = text_of_member(&self.members, "type");
-        let name = text_of_member(&self.members, "name");
+        let text = |name| text_of(&self.members, name).unwrap_or_default().to_owned();
         if !self.pieces.is_empty() {
             self.input = Some(arguments(&self.pieces));
         }
-        let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
-        let has_only = |names: &[&str]| self.members.keys().all(|name| names.contains(&name.as_str()));
+        let members = self.members.as_object().into_iter().flatten();
+        let members = members.filter(|(name, value)| *name != "citations" || !value.is_null());
+        let raw = object(members.clone(), self.input.as_deref().map(|input| ("input", input)))?;
+        let has_only = |names: &[&str]| members.clone().all(|(name, _)| names.contains(&name.as_str()));
+        let (kind, name) = (text("type"), text("name"));
         let (content, is_plain) = match kind.as_str() {
             "text" => {
-                let citations = self.members.get("citations").and_then(Value::as_array).cloned().unwrap_or_default();
-                let is_plain = has_only(&["type", "text"]);
-                let text = text_of_member(&self.members, "text");
+                let citations = self.members["citations"].as_array().cloned().unwrap_or_default();
+                let (is_plain, text) = (has_only(&["type", "text"]), text("text"));
                 if text.is_empty() && is_plain {
                     return Ok(None);
                 }
                 (PartContent::Text(text, citations), is_plain)
             }
-            "thinking" => (PartContent::Thinking(text_of_member(&self.members, "thinking")), false),
+            "thinking" => (PartContent::Thinking(text("thinking")), false),
             "redacted_thinking" => (PartContent::Thinking(String::new()), false),
             "tool_use" => {
                 let given = || self.members.get("input").map_or_else(|| "{}".to_owned(), Value::to_string);
                 let whole = || self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
-                let text = if self.pieces.is_empty() { whole() } else { self.pieces };
+                let input = if self.pieces.is_empty() { whole() } else { self.pieces };
                 let own = (!has_only(&["type", "id", "name", "input"])).then_some(raw);
-                return Ok(Some(Part::call(text_of_member(&self.members, "id"), &name, &text, own)));
+                return Ok(Some(Part::call(text("id"), &name, &input, own)));
             }
             // One whose arguments were cut off cannot be sent back.
             _ if kind.ends_with("_use") => {
@@ -174,10 +175,6 @@ impl PartialBlock {
         };
         Ok(Some(Part { content, raw: (!is_plain).then_some(raw) }))
     }
-}
-
-fn text_of_member(members: &Map<String, Value>, name: &str) -> String {
-    members.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[derive(Default)]
@@ -201,7 +198,7 @@ impl AnthropicDecoder {
         let input = block["input"].as_object().filter(|input| !input.is_empty());
         let begun = PartialBlock {
             index,
-            members: block.as_object().cloned().unwrap_or_default(),
+            members: if block.is_object() { block.clone() } else { json!({}) },
             pieces: String::new(),
             input: input.and_then(|_| exact(&piece.bytes, &format!("{pointer}/input"))),
         };
@@ -239,8 +236,7 @@ impl Decoder for AnthropicDecoder {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
                     block.grow(delta);
-                    let kind = text_of_member(&block.members, "type");
-                    show(Some(&kind), delta, partial);
+                    show(text_of(&block.members, "type"), delta, partial);
                 }
             }
             Some("message_delta") => {

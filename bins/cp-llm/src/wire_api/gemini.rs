@@ -12,8 +12,8 @@ use super::answer::fresh_id;
 use super::history::{Outgoing, outgoing, result, split};
 use super::json::{Body, exact};
 use super::{
-    Decoder, Media, Part, PartContent, Partial, Payload, Request, TextKind, WireApi, bad_answer, list, media, text_of,
-    tokens, with_function,
+    Decoder, Media, Part, PartContent, Partial, Payload, Request, TextKind, WireApi, bad_answer, function, list, media,
+    text_of, tokens,
 };
 
 pub(crate) const API: WireApi = WireApi {
@@ -46,10 +46,10 @@ fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
         }
     }
     body.set("contents", &contents)?;
-    let function = |tool| with_function(Body::default(), tool, "parametersJsonSchema")?.into_raw();
-    let functions = request.tools.iter().map(function).collect::<Result<Vec<_>>>()?;
-    let own = (!functions.is_empty()).then(|| BTreeMap::from([("functionDeclarations", functions)]));
-    body.set_some("tools", request.tools(own)?)?;
+    let functions = request.tools.iter().map(|tool| function(tool, "parametersJsonSchema", &[]));
+    let functions = Some(functions.collect::<Result<Vec<_>>>()?).filter(|functions| !functions.is_empty());
+    let own = functions.map(|functions| Ok(BTreeMap::from([("functionDeclarations", functions)])));
+    body.set_some("tools", request.tools(own.into_iter())?)?;
     let (config, beside) = places(request);
     body.set_some("generationConfig", Some(config).filter(|config| !config.is_empty()))?;
     beside.iter().try_for_each(|(name, value)| body.set(name, value))?;

@@ -53,26 +53,33 @@ pub(crate) struct BatchApi {
     pub console: &'static str,
 }
 
-/// One request to a model.
-#[derive(Clone, Debug, Default)]
+/// One request to a model. A program gets it as a `prompt` record.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Request {
     /// The system text; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub system: String,
     /// The conversation, oldest first.
     pub messages: Vec<Turn>,
     /// The tools that the model may call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
     /// The model; empty to let the backend choose.
     pub model: String,
     /// Parameters such as `max_tokens`, `temperature`, `top_p` and `stop`, and those that only the provider knows.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
     /// The JSON Schema of the answer.
+    #[serde(skip)]
     pub schema: Option<Value>,
     /// True to stream the answer.
+    #[serde(skip)]
     pub stream: bool,
     /// True to ask for the model's reasoning.
+    #[serde(skip)]
     pub reasoning: bool,
     /// The number of this request in the process, from 0.
+    #[serde(skip)]
     pub position: u64,
 }
 
@@ -97,9 +104,9 @@ impl Request {
     }
 
     /// Encoded tools, and tools of the provider from the parameters; `None` if there are none.
-    fn tools<T: Serialize>(&self, own: impl IntoIterator<Item = T>) -> Result<Option<Vec<Box<RawValue>>>> {
+    fn tools<T: Serialize>(&self, own: impl Iterator<Item = Result<T>>) -> Result<Option<Vec<Box<RawValue>>>> {
         let theirs = self.params.get("tools").and_then(Value::as_array).into_iter().flatten();
-        let tools = own.into_iter().map(|tool| raw(&tool)).chain(theirs.map(raw)).collect::<Result<Vec<_>>>()?;
+        let tools = own.map(|tool| raw(&tool?)).chain(theirs.map(raw)).collect::<Result<Vec<_>>>()?;
         Ok(Some(tools).filter(|tools| !tools.is_empty()))
     }
 
@@ -138,12 +145,15 @@ impl WireApi {
     }
 }
 
-/// Adds a tool to an object: its name, its description, and its JSON Schema under the name that the API has for it.
-fn with_function(mut body: Body, tool: &ToolSpec, schema: &str) -> Result<Body> {
+/// Encodes a tool: members of the API, its name, its description, and its JSON Schema under the name that the API has
+/// for it.
+fn function(tool: &ToolSpec, schema: &str, own: &[(&str, Value)]) -> Result<Box<RawValue>> {
+    let mut body = Body::default();
+    own.iter().try_for_each(|(name, value)| body.set(name, value))?;
     body.set("name", &tool.name)?;
     body.set_some("description", Some(&tool.description).filter(|text| !text.is_empty()))?;
     body.set(schema, &tool.input_schema)?;
-    Ok(body)
+    body.into_raw()
 }
 
 /// Makes a list of one text or several.

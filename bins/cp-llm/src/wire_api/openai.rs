@@ -1,6 +1,6 @@
 //! `OpenAI` Chat Completions, also of compatible servers.
 
-use cp_common::wire::{Origin, ToolSpec, quoted, record};
+use cp_common::wire::{Origin, quoted, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use super::json::Body;
 use super::openai_message::Message;
 use super::{
     BatchApi, Decoder, Media, Part, Partial, Payload, Request, UpstreamError, WireApi, count_of, data_url, file_name,
-    media, text_of, tokens, with_function,
+    function, media, text_of, tokens,
 };
 
 /// The end of the body of a streamed request, which asks for the usage.
@@ -47,7 +47,13 @@ fn body(request: &Request, there: &Origin, is_original: bool) -> Result<Vec<u8>>
     let mut body = Body::default();
     body.set("model", &request.model)?;
     body.set("messages", &messages)?;
-    body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
+    let tool = |tool| {
+        let mut body = Body::default();
+        body.set("type", "function")?;
+        body.set("function", &function(tool, "parameters", &[])?)?;
+        body.into_raw()
+    };
+    body.set_some("tools", request.tools(request.tools.iter().map(tool))?)?;
     if let Some(given) = &request.schema {
         // Compatible servers accept more schemas, and differ in their meaning of `strict`.
         let format = if is_original && is_strict(given) {
@@ -66,13 +72,6 @@ fn body(request: &Request, there: &Origin, is_original: bool) -> Result<Vec<u8>>
         body.set("stream_options", &json!({"include_usage": true}))?;
     }
     Ok(body.finish())
-}
-
-fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
-    let mut body = Body::default();
-    body.set("type", "function")?;
-    body.set("function", &with_function(Body::default(), tool, "parameters")?.into_raw()?)?;
-    body.into_raw()
 }
 
 /// Appends the messages of a turn. Each tool result is a separate message.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Origin, ToolSpec, raw, record};
+use cp_common::wire::{Origin, raw, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::json::Body;
 use super::openai::{COMPATIBLE, is_strict};
 use super::{
     Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, count_of, data_url,
-    file_name, media, restarted, text_of, tokens, with_function,
+    file_name, function, media, restarted, text_of, tokens,
 };
 
 pub(crate) const API: WireApi = WireApi {
@@ -31,7 +31,10 @@ fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
         put_turn(&turn.role, &outgoing(turn, request, there)?, &mut items)?;
     }
     body.set("input", &items)?;
-    body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
+    // The default of `strict`, true, refuses schemas with optional members.
+    let own = [("type", "function".into()), ("strict", false.into())];
+    let tools = request.tools.iter().map(|tool| function(tool, "parameters", &own));
+    body.set_some("tools", request.tools(tools)?)?;
     if request.params.contains_key("stop") {
         return Err(Error::validation("an openai-responses server does not support `stop`")
             .hint("remove `stop`, or use --backend openai"));
@@ -76,15 +79,6 @@ fn members(request: &Request) -> impl Iterator<Item = (&'static str, Map<String,
         reasoning.entry("summary").or_insert_with(|| "auto".into());
     }
     [("text", text), ("reasoning", reasoning)].into_iter().filter(|(_, members)| !members.is_empty())
-}
-
-fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
-    let mut body = Body::default();
-    body.set("type", "function")?;
-    let mut body = with_function(body, tool, "parameters")?;
-    // The default, true, refuses schemas with optional members.
-    body.set("strict", &false)?;
-    body.into_raw()
 }
 
 /// True if the model reasons, by its name or because a parameter of reasoning is given.
