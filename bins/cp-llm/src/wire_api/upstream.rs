@@ -29,11 +29,10 @@ pub(crate) fn status_of(kind: &str) -> u16 {
 /// The code for an HTTP status. `kind` is the error type that the body names, if it names one.
 pub(crate) fn code_of(status: u16, kind: &str) -> Code {
     match (status, status_of(kind)) {
-        // A used-up quota or credit is not a rate limit, even with that status.
-        (400 | 429, 402) => Code::Forbidden,
         // Gemini and xAI report a wrong key with status 400.
         (400, 401) | (401, _) => Code::Auth,
-        (402 | 403, _) => Code::Forbidden,
+        // A used-up quota or credit is not a rate limit, even with that status.
+        (400 | 429, 402) | (402 | 403, _) => Code::Forbidden,
         (404, _) => Code::NotFound,
         (408, _) => Code::Timeout,
         (409, _) => Code::Conflict,
