@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,6 @@ pub(crate) struct Recordings {
     file: File,
     purpose: Use,
     index: Mutex<Index>,
-    /// The keys of the answers that threads ask for.
-    asked: Mutex<HashSet<String>>,
     answered: Condvar,
 }
 
@@ -48,12 +46,12 @@ pub(super) struct Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.recordings.asked().remove(self.key);
+        self.recordings.index().asked.remove(self.key);
         self.recordings.answered.notify_all();
     }
 }
 
-/// The part of a file that was read.
+/// The part of a file that was read, and the answers that are asked for.
 #[derive(Default)]
 struct Index {
     /// The offsets of the answers under each key.
@@ -64,6 +62,8 @@ struct Index {
     skipped: u64,
     /// The number of bytes that were read.
     covered: u64,
+    /// The keys of the answers that threads ask for.
+    asked: HashSet<String>,
 }
 
 /// A request and its answer.
@@ -93,7 +93,7 @@ impl Recordings {
             warn(&format!("{}: skipped lines that are not complete recordings: {}", path.display(), index.skipped));
         }
         let (path, index) = (path.to_owned(), Mutex::new(index));
-        Ok(Self { path, file, purpose, index, asked: Mutex::default(), answered: Condvar::new() })
+        Ok(Self { path, file, purpose, index, answered: Condvar::new() })
     }
 
     /// True if all answers come from the file.
@@ -111,25 +111,17 @@ impl Recordings {
     /// The key of a request. That of a cache includes the server, because two servers may have different models of
     /// one name.
     pub(super) fn key(&self, endpoint: &Endpoint, body: &[u8]) -> String {
-        let scope = if self.purpose == Use::Cache {
-            format!("{}\n", endpoint.base().unwrap_or(&endpoint.name))
-        } else {
-            String::new()
-        };
-        keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
+        let scope = if self.purpose == Use::Cache { endpoint.base().unwrap_or(&endpoint.name) } else { "" };
+        keys::hash(&[endpoint.api.name().as_bytes(), b"\n", scope.as_bytes(), body].concat())
     }
 
     /// Waits until no other thread asks for this answer.
     pub(super) fn claim<'a>(&'a self, key: &'a str) -> Claim<'a> {
-        let mut asked = self.asked();
-        while self.purpose == Use::Cache && !asked.insert(key.to_owned()) {
-            asked = self.answered.wait(asked).unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index();
+        while self.purpose == Use::Cache && !index.asked.insert(key.to_owned()) {
+            index = self.answered.wait(index).unwrap_or_else(PoisonError::into_inner);
         }
         Claim { recordings: self, key }
-    }
-
-    fn asked(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds the answer to a request. Fails if a replay has none.
@@ -210,16 +202,10 @@ fn lines_from(mut file: &File, offset: u64) -> Result<BufReader<&File>> {
 
 /// Opens a file that answers are added to, and creates it if it is absent.
 fn open_for_append(path: &Path) -> Result<File> {
-    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(|e| {
-        let kind = e.kind();
-        let code = if kind == ErrorKind::NotFound { Code::NotFound } else { Code::Io };
-        let error = Error::new(code, Error::from(e).message()).in_file(path).fatal();
-        match kind {
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                error.hint("answers are added to the file: copy it, or use --replay to only read it")
-            }
-            _ => error,
-        }
+    let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+    opened.map_err(|e| {
+        let hint = "answers are added to the file: name one that can be written, or use --replay to only read it";
+        Error::io("opening", e).in_file(path).hint(hint).fatal()
     })
 }
 

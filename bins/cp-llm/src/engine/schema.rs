@@ -35,7 +35,14 @@ impl AnswerSchema {
         let parsed = |json: &[u8]| serde_json::from_slice(json).map_err(|e| wrong(e.to_string()));
         let text: Value = match written {
             Some(text) if text.trim_start().starts_with('{') => parsed(text.as_bytes())?,
-            Some(text) => from_notation(text).map_err(|e| not_notation(e, given).fatal())?,
+            Some(text) => match from_notation(text) {
+                Err(e) if text.contains([' ', '\t', '\n', ',', ':']) => {
+                    let hint = "name a file, write JSON, or fields as in \"name, age int, bio: one sentence\"";
+                    return Err(e.hint(hint).fatal());
+                }
+                // A single word that is not a valid field was probably meant as a file name.
+                found => found.map_err(|_| Error::not_found("no such file").in_file(given).fatal())?,
+            },
             None => parsed(&given::bytes(given, LONGEST).map_err(Error::fatal)?)?,
         };
         Self::compile(text).map_err(place)
@@ -77,19 +84,6 @@ pub(super) fn correction(Fault { pointer, message }: &Fault) -> String {
     )
 }
 
-/// The error for text that is not valid notation. A single word that is not a valid field was probably meant as a file
-/// name.
-fn not_notation(error: Error, given: &Path) -> Error {
-    let text = given.to_string_lossy();
-    match error.hint_text() {
-        _ if !text.contains(|c: char| c.is_whitespace() || matches!(c, ',' | ':')) => {
-            Error::not_found("no such file").in_file(given)
-        }
-        Some(_) => error,
-        None => error.hint("name a file, write JSON, or fields as in \"name, age int, bio: one sentence\""),
-    }
-}
-
 /// The types of the notation and of JSON Schema.
 const TYPES: [(&str, &str); 4] = [("str", "string"), ("int", "integer"), ("float", "number"), ("bool", "boolean")];
 
@@ -121,8 +115,9 @@ fn property(field: &str) -> Result<(&str, Value)> {
         return Err(Error::validation(format!("`{field}` does not begin with the name of a field")));
     }
     if let Some(word) = words.next() {
-        return Err(Error::validation(format!("`{word}` in `{field}` is neither a type nor a description"))
-            .hint("write a colon before a description"));
+        return Err(Error::validation(format!(
+            "`{word}` in `{field}` is neither a type nor a description after a colon"
+        )));
     }
     let Some((_, kind)) = TYPES.iter().find(|(known, _)| *known == kind) else {
         return Err(Error::validation(format!("`{kind}` in `{field}` is not a type: str, int, float or bool")));

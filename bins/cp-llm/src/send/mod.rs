@@ -156,21 +156,16 @@ impl Send<'_> {
         }
     }
 
-    /// Prints an answer that has arrived. Returns false if there is none.
-    fn advance(&mut self, context: &mut Context) -> Result<bool> {
-        let Some(answered) = self.jobs.as_mut().and_then(Jobs::take) else { return Ok(false) };
-        self.settle(answered, self.request.stream_options(), context)?;
-        Ok(true)
-    }
-
-    /// Waits for an answer and prints it. Returns false if no prompt is in progress.
-    fn wait(&mut self, context: &mut Context) -> Result<bool> {
-        if self.advance(context)? {
-            return Ok(true);
+    /// Prints an answer that has arrived, or waits for one. Returns false if there is none.
+    fn advance(&mut self, waits: bool, context: &mut Context) -> Result<bool> {
+        let Some(jobs) = &mut self.jobs else { return Ok(false) };
+        let mut answered = jobs.take();
+        if answered.is_none() && waits {
+            // Output is flushed before a wait.
+            context.out.flush()?;
+            answered = jobs.wait()?;
         }
-        // Output is flushed before a wait.
-        context.out.flush()?;
-        let Some(answered) = self.jobs.as_mut().map_or(Ok(None), Jobs::wait)? else { return Ok(false) };
+        let Some(answered) = answered else { return Ok(false) };
         self.settle(answered, self.request.stream_options(), context)?;
         Ok(true)
     }
@@ -295,24 +290,24 @@ impl Filter for Send<'_> {
             }
             return self.ask(work, context);
         }
-        while self.jobs.as_ref().is_some_and(|jobs| !jobs.has_room()) && self.wait(context)? {}
+        while self.jobs.as_ref().is_some_and(|jobs| !jobs.has_room()) && self.advance(true, context)? {}
         context.out.defer_item();
         let place = context.out.place;
         self.jobs.as_mut().map_or(Ok(()), |jobs| jobs.give((place, work)))
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
-        while self.advance(context)? {}
+        while self.advance(false, context)? {}
         Ok(())
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
-        while self.wait(context)? {}
+        while self.advance(true, context)? {}
         Ok(())
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
-        while self.wait(context)? {}
+        self.catch_up(context)?;
         self.engine.report_lowered(context);
         Ok(())
     }
