@@ -3,15 +3,14 @@
 //! The id of a batch is derived from its input, so the same input is submitted once, however often the command runs and
 //! wherever it was killed: a batch is on disk before the provider is asked to create it.
 //!
-//! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs, and
-//! [`result`] settles each row once.
+//! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs.
 
 mod provider;
-mod result;
 pub(crate) mod state;
 
 use std::time::Duration;
 
+use cp_common::context::options::StreamOptions;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter};
@@ -22,7 +21,8 @@ use self::provider::Client;
 use self::state::{Batch, BatchJob, Row, State, encoded};
 use crate::engine::Work;
 use crate::pause;
-use crate::send::{Direct, RequestArgs, RequestBuilder};
+use crate::send::{Direct, RequestArgs, RequestBuilder, print_cut};
+use crate::wire_api::ends::remark;
 
 /// The entries of these verbs in `reference`.
 pub(crate) const DOCS: [VerbDoc; 4] = [
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Submit(args) => submit(args, context),
         Verb::Status { wait, ids } => status(*wait, ids, context),
-        Verb::Result { ids } => result::run(ids, context),
+        Verb::Result { ids } => result(ids, context),
         Verb::Cancel { id } => cancel(id, context),
     }
 }
@@ -234,6 +234,41 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
         pause(wait)?;
         wait = (wait * 3 / 2).min(WAITS.1);
     }
+}
+
+/// Prints the answers of batches, each in the order of its input, as the messages that a direct run would have printed.
+/// A row without a result stays open, because a result that was lost on the way may arrive the next time.
+fn result(ids: &[String], context: &mut Context) -> Result<()> {
+    context.out.filtering();
+    for id in ids {
+        let (mut batch, _lock) = Batch::find(&context.home, id)?.locked()?;
+        if batch.rows.iter().any(|row| row.outcome.is_none()) {
+            Client::of_batch(&batch, context)?.fetch(&mut batch)?;
+        }
+        if ids.len() > 1 || batch.rows.iter().any(|row| row.index.is_some()) {
+            context.out.streaming()?;
+        }
+        for Row { index, line, outcome, .. } in batch.rows {
+            signals::check()?;
+            filter::settle(Place { index, line }, StreamOptions::default(), context, |context| {
+                let outcome = outcome.map_or_else(|| Err(missing()), |known| known.map_err(|e| Error::from_value(&e)));
+                let message = outcome.or_else(|error| print_cut(&error, context).and(Err(error)))?;
+                if let Some(remark) = remark(&message) {
+                    context.warn(remark);
+                }
+                context.out.record(Kind::Message, &message)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The error of a row without a result.
+fn missing() -> Error {
+    Error::new(Code::Server, "the provider sent no result for this row")
+        .with("origin", "upstream")
+        .with("reason", "missing")
+        .hint("ask for the results again, or submit the row again")
 }
 
 fn cancel(id: &str, context: &mut Context) -> Result<()> {

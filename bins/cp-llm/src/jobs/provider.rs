@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde_json::{Value, json};
 
 use super::state::{Batch, BatchJob, Row, State};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Endpoint, Target};
 use crate::backend::server::Server;
-use crate::backend::{Backends, Ready};
+use crate::backend::{Backends, Exchange, Ready};
 use crate::engine::schema::AnswerSchema;
 use crate::engine::{Engine, Work};
 use crate::policy::Policy;
-use crate::wire_api::{BatchApi, Request, count_of, shortened, text_of};
+use crate::wire_api::{BatchApi, Request, count_of, exact, parsed, shortened, text_of};
 
 /// The time limit of a request about a batch.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// Restores the request of a row, as far as it is needed for the answer.
-    pub(super) fn work(&self, batch: &Batch, number: usize) -> Work {
+    fn work(&self, batch: &Batch, number: usize) -> Work {
         let Row { params, prompt, request_hash, .. } = &batch.rows[number];
         let request = Request {
             system: prompt.system.clone().unwrap_or_default(),
@@ -161,6 +161,45 @@ impl Client {
         Ok((progress(job, &found), results))
     }
 
+    /// Takes the results of a batch, which must have ended, from its provider. An outcome is on the ledger and in the
+    /// state file before it is printed.
+    pub(super) fn fetch(&self, batch: &mut Batch) -> Result<()> {
+        let (job, paths) = self.progress(batch)?;
+        if !job.is_ended() {
+            return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
+                .with("reason", "not_ended")
+                .hint(format!("wait for it: cp-llm batch status --wait {}", job.job_id)));
+        }
+        let (all, mut results) = (0..batch.rows.len(), Vec::new());
+        match (self.server(), &job.failure) {
+            (None, _) => results.extend(all.map(|number| {
+                let request = self.work(batch, number).request;
+                (number, self.ready.backend.exchange(&request, &[], &mut |_, _| Ok(())))
+            })),
+            (Some(server), Some(failure)) => {
+                let failed = || Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)));
+                results.extend(all.map(|number| (number, failed())));
+            }
+            (Some(server), None) => paths.iter().try_for_each(|path| {
+                server.lines(path, &mut |bytes| {
+                    let line = parsed(bytes).unwrap_or_default();
+                    let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
+                    results.extend(number.map(|number| (number, of_line(bytes, &line, server))));
+                    signals::check()
+                })
+            })?,
+        }
+        // A signal waits until the outcomes are both on the ledger and in the state file.
+        let _effect = signals::effect();
+        for (number, exchange) in results {
+            if batch.rows.get(number).is_some_and(|row| row.outcome.is_none()) {
+                let outcome = self.engine.message_of_row(&mut self.work(batch, number), exchange)?;
+                batch.rows[number].outcome = Some(Box::new(outcome.map_err(|error| error.to_value())));
+            }
+        }
+        batch.save()
+    }
+
     /// Cancels the batch with this id at the provider.
     pub(super) fn cancel(&self, id: &str) -> Result<()> {
         let Some(server) = self.server() else { return Ok(()) };
@@ -169,7 +208,7 @@ impl Client {
     }
 
     /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
-    pub(super) fn interrupted(&self, batch: &Batch) -> Error {
+    fn interrupted(&self, batch: &Batch) -> Error {
         let (console, id, count) = (self.api.console, &batch.job.job_id, batch.job.count);
         let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
         let resume = format!("cp-llm batch cancel {id}");
@@ -180,6 +219,28 @@ impl Client {
         let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
         error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint)
     }
+}
+
+/// Parses a line of results, of either API.
+fn of_line(bytes: &[u8], line: &Value, server: &Server) -> Exchange {
+    if let Some(body) = exact(bytes, "/result/message").or_else(|| exact(bytes, "/response/body")) {
+        let (body, response) = (body.get().as_bytes(), &line["response"]);
+        let status = response["status_code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(200);
+        let outcome = if status < 300 { server.answer(body) } else { Err(server.failure(&response["body"], status)) };
+        let request_id = text_of(response, "request_id").map(str::to_owned);
+        return Exchange { status: Some(status), request_id, hash: Some(keys::hash(body)), ..Exchange::of(outcome) };
+    }
+    let result = &line["result"];
+    let left = |code, reason: &str| {
+        let why = format!("the batch was {reason} before this row was answered");
+        Error::new(code, why).with("origin", "upstream").with("reason", reason)
+    };
+    let kind = text_of(result, "type").or_else(|| text_of(&line["error"], "code")).unwrap_or_default();
+    Exchange::of(Err(match kind {
+        "expired" | "batch_expired" => left(Code::Timeout, "expired"),
+        "canceled" | "batch_cancelled" => left(Code::Conflict, "cancelled"),
+        _ => server.failure(result.get("error").unwrap_or(line), 200),
+    }))
 }
 
 /// A member that is an id, validated for use in a path.
