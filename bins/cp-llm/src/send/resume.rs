@@ -1,10 +1,11 @@
 //! `--skip-done OUT`: prompts that have a message in the output of an earlier run are skipped.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::path::{Path, PathBuf};
 
 use cp_common::stream::earlier;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 
@@ -17,18 +18,11 @@ pub(super) struct EarlierRun {
     requests: HashMap<u64, u64>,
 }
 
+/// The members of a message that name the request.
 #[derive(Deserialize)]
-struct Line {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    ok: Option<bool>,
-    data: Option<Data>,
-}
-
-#[derive(Deserialize)]
-struct Data {
-    index: Option<u64>,
-    request_hash: Option<String>,
+struct Answered {
+    index: u64,
+    request_hash: String,
 }
 
 impl EarlierRun {
@@ -36,11 +30,9 @@ impl EarlierRun {
     pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
         let mut requests = HashMap::new();
         earlier::read(file, is_dry, |line| {
-            let Ok(Line { kind: Some(kind), ok: Some(true), data: Some(data) }) = serde_json::from_slice(line) else {
-                return;
-            };
-            if let (Some(index), Some(hash), "message") = (data.index, data.request_hash, kind.as_str()) {
-                requests.insert(index, fingerprint(&hash));
+            let record = Record::parse(line).ok().filter(|record| record.ok && record.kind == Some(Kind::Message));
+            if let Some(Ok(Answered { index, request_hash })) = record.map(|record| record.read()) {
+                requests.insert(index, fingerprint(&request_hash));
             }
         })?;
         Ok(Self { file: file.to_owned(), requests })
@@ -63,7 +55,5 @@ impl EarlierRun {
 }
 
 fn fingerprint(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
 }
