@@ -3,7 +3,6 @@
 //! memory.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,9 +10,6 @@ use cp_common::home::{locked, write_whole};
 use cp_common::wire::Usage;
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
-
-/// The largest valid file.
-const LONGEST: u64 = 16 << 20;
 
 /// An amount of dollars and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -154,12 +150,8 @@ pub(super) fn create(path: &Path) -> Result<PathBuf> {
 
 /// Changes the content, and returns after it was synced.
 pub(super) fn change<T>(path: &Path, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
-    let file = locked(path, || open(path))?;
-    let mut text = Vec::new();
-    (&file).take(LONGEST + 1).read_to_end(&mut text).map_err(|e| failed(path, e))?;
-    if text.len() as u64 > LONGEST {
-        return Err(not_a_budget_file(path, "it is too long"));
-    }
+    let _lock = locked(path, || open(path))?;
+    let text = std::fs::read(path).map_err(|e| failed(path, e))?;
     let before = BudgetFile::parse(&text).map_err(|e| not_a_budget_file(path, &e.to_string()))?;
     let mut content = before.clone();
     let outcome = change(&mut content);
