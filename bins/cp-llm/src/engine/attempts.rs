@@ -134,7 +134,7 @@ impl Engine {
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
         if let Err(error) = self.journal.record_request(work, body.len() as u64) {
-            self.settle(reserved, work, None, false)?;
+            self.settle(reserved, None, false)?;
             return Err(error.into());
         }
         let start = Instant::now();
@@ -150,7 +150,7 @@ impl Engine {
         });
         exchange.took = Some(start.elapsed());
         exchange.usage = self.usage(&exchange, &work.target, Price::of);
-        let settled = self.settle(reserved, work, exchange.usage, exchange.outcome.is_ok());
+        let settled = self.settle(reserved, exchange.usage, exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
             Ok(_) => {
                 slot.answered();
@@ -193,12 +193,9 @@ impl Engine {
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be
     /// kept then.
-    fn settle(&self, reserved: Option<Amount>, work: &Work, usage: Option<Usage>, is_answer: bool) -> Result<()> {
+    fn settle(&self, reserved: Option<Amount>, usage: Option<Usage>, is_answer: bool) -> Result<()> {
         let (Some(budget), Some(reserved)) = (&self.budget, reserved) else { return Ok(()) };
-        let mut known = usage.filter(|usage| Amount::of(usage).tokens > 0);
-        if let Some(usage) = known.as_mut().filter(|_| self.is_free(work)) {
-            usage.cost_usd = None;
-        }
+        let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
         budget.settle(reserved, known.as_ref())?;
         if is_answer && known.is_none() { budget.report_missing_usage().map_or(Ok(()), Err) } else { Ok(()) }
     }

@@ -57,9 +57,6 @@ pub(crate) struct Engine {
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
     pub recordings: Option<Recordings>,
-    /// Count dollars also for backends that cost nothing, at the price of the model, because the user gave a budget in
-    /// dollars.
-    pub counts_what_is_free: bool,
     pub budget: Option<Budget>,
     /// Limits the number of concurrent requests.
     pub gate: Arc<Gate>,
@@ -79,7 +76,6 @@ impl Engine {
             fail_on: Vec::new(),
             schema: None,
             recordings: None,
-            counts_what_is_free: false,
             budget: None,
             gate: Gate::new(1),
             shared_failure: Mutex::default(),
@@ -120,15 +116,8 @@ impl Engine {
 
     /// The message with its parsed answer. Fails if the answer does not match the schema.
     fn parsed(&self, mut message: Message) -> Result<Message> {
-        match self.parse_answer(&mut message) {
-            Ok(()) => Ok(message),
-            Err(fault) => Err(mismatch(&fault, &message)),
-        }
-    }
-
-    /// True if no price is needed, because the backend costs nothing.
-    fn is_free(&self, work: &Work) -> bool {
-        !work.ready.backend.is_metered() && !self.counts_what_is_free
+        self.parse_answer(&mut message).map_err(|fault| mismatch(&fault, &message))?;
+        Ok(message)
     }
 
     /// The usage of a request with its cost, if the backend reports it.
@@ -156,11 +145,11 @@ impl Engine {
         endpoint.table.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
 
-    /// Refuses a model without a price if the budget is in dollars.
+    /// Refuses a model without a price if the budget is in dollars and the backend costs money.
     fn check_price(&self, budget: &Budget, work: &Work) -> Result<()> {
-        let target = &work.target;
-        let has_cost = self.is_free(work) || work.ready.backend.reports_cost() || self.price(None, target).is_some();
-        if has_cost || !budget.limits_dollars() {
+        let (target, backend) = (&work.target, &work.ready.backend);
+        let needs_price = backend.is_metered() && !backend.reports_cost() && budget.limit.usd.is_some();
+        if !needs_price || self.price(None, target).is_some() {
             return Ok(());
         }
         Err(Error::config(format!("{} has no price, so a budget in dollars cannot be enforced", target.model))
@@ -176,7 +165,7 @@ impl Engine {
             output_tokens: work.request.most_tokens().unwrap_or(0),
             ..Usage::default()
         };
-        let price = self.price(None, &work.target).filter(|_| !self.is_free(work));
+        let price = self.price(None, &work.target);
         Amount::of(&Usage { cost_usd: price.map(|price| cost(&price, &usage)), ..usage })
     }
 }

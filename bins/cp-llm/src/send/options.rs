@@ -63,8 +63,8 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "T", help_heading = "Request", hide_short_help = true)]
     temperature: Option<f64>,
     /// The time limit of one attempt
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "600s", help_heading = "Limits")]
-    timeout: f64,
+    #[arg(long, value_name = "DURATION", value_parser = above_zero, default_value = "600s", help_heading = "Limits")]
+    timeout: Duration,
     /// Ends that are failures although the answer is whole, or was cut at --max-tokens
     #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
@@ -111,8 +111,8 @@ pub(crate) struct Direct {
     #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
     /// The longest pause in a stream
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s", hide_short_help = true)]
-    idle_timeout: f64,
+    #[arg(long, value_name = "DURATION", value_parser = above_zero, default_value = "120s", hide_short_help = true)]
+    idle_timeout: Duration,
     /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
@@ -165,9 +165,8 @@ impl RequestArgs {
         };
         let model = self.model.as_deref().filter(|model| !model.is_empty());
         let model = model.map(|model| endpoints.target(model)).transpose()?;
-        let idle = streams.then(|| duration_of("--idle-timeout", direct.idle_timeout));
         let backends = Backends::new(BackendOptions {
-            timeouts: Timeouts { total: duration_of("--timeout", self.timeout)?, idle: idle.transpose()? },
+            timeouts: Timeouts { total: self.timeout, idle: streams.then_some(direct.idle_timeout) },
             connections: jobs,
             needs_key: sends,
             stub_script: script,
@@ -200,7 +199,6 @@ impl RequestArgs {
             fail_on: self.fail_on.clone(),
             schema,
             recordings,
-            counts_what_is_free: self.budget_usd.is_some(),
             budget: if sends { Budget::open(limit, file, policy.budget_usd)? } else { None },
             gate: Gate::new(jobs),
             retries: RetryPolicy { retries: direct.retries, max_wait },
@@ -274,10 +272,8 @@ fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
         .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
 }
 
-/// The duration of an option whose seconds were parsed. A limit of 0 would end each request.
-fn duration_of(option: &str, given: f64) -> Result<Duration> {
-    if given > 0.0 {
-        return Ok(Duration::from_secs_f64(given));
-    }
-    Err(Error::usage(format!("{option} must be a number of seconds above 0")))
+/// Parses a duration that limits a request. A limit of 0 would end each request.
+fn above_zero(text: &str) -> Result<Duration, &'static str> {
+    let given = Duration::from_secs_f64(seconds(text)?);
+    if given.is_zero() { Err("must be above 0") } else { Ok(given) }
 }

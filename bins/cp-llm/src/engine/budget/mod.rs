@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A budget.
 pub(crate) struct Budget {
-    limit: Limit,
+    pub(super) limit: Limit,
     /// The content, unless processes share it: then it is in a file.
     content: Mutex<BudgetFile>,
     file: Option<PathBuf>,
@@ -74,11 +74,6 @@ impl Budget {
             return Err(error.hint("give --budget-usd or --budget-tokens"));
         }
         Ok(Some(budget))
-    }
-
-    /// True if dollars are limited, so that every model needs a price.
-    pub(super) fn limits_dollars(&self) -> bool {
-        self.limit.usd.is_some()
     }
 
     /// The average cost of an answer so far.
