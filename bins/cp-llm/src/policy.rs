@@ -27,9 +27,8 @@ impl Policy {
     }
 
     /// The reason that permits the use of the network, for the ledger. Fails if a token is required and missing.
-    pub(crate) fn permission(&self) -> impl Fn() -> Result<&'static str> + Copy + Send + Sync + use<> {
-        let needs_token = self.table.network == Demand::Required;
-        move || match needs_token {
+    pub(crate) fn permission(&self) -> Result<&'static str> {
+        match self.table.network == Demand::Required {
             false => Ok("allow"),
             true if variable(TOKEN).is_some() => Ok("token"),
             true => Err(Error::new(Code::Forbidden, "policy allows the network only with a token")

@@ -157,10 +157,6 @@ impl Endpoint {
     }
 }
 
-/// The reason that permits the use of the network, for the ledger. Fails if policy does not permit it; `None` if
-/// nothing is sent.
-pub(crate) type Permission = Box<dyn Fn() -> Result<Option<&'static str>> + Send + Sync>;
-
 /// Options of backends.
 pub(crate) struct BackendOptions {
     /// Timeouts of requests.
@@ -171,19 +167,20 @@ pub(crate) struct BackendOptions {
     pub needs_key: bool,
     /// The script of the stub.
     pub stub_script: Option<PathBuf>,
-    /// Called before a backend that uses the network is made.
-    pub network: Permission,
+    /// The reason that permits the use of the network, for the ledger; `None` if nothing is sent. An error is that of
+    /// each backend that uses the network.
+    pub network: Result<Option<&'static str>>,
 }
 
 impl BackendOptions {
     /// Options for requests with keys, without streaming, over one connection.
-    pub(crate) fn new(total: Duration, permission: impl Fn() -> Result<&'static str> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(total: Duration, permission: Result<&'static str>) -> Self {
         Self {
             timeouts: Timeouts { total, idle: None },
             connections: 1,
             needs_key: true,
             stub_script: None,
-            network: Box::new(move || permission().map(Some)),
+            network: permission.map(Some),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Backends {
 
     fn make(&self, endpoint: &Endpoint) -> Result<Ready> {
         let backend = endpoint.backend(&self.options)?;
-        let network = if backend.is_metered() { (self.options.network)()? } else { None };
+        let network = if backend.is_metered() { self.options.network.clone()? } else { None };
         Ok(Ready { backend, network })
     }
 }

@@ -156,7 +156,6 @@ impl RequestArgs {
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
         let policy = Policy::load(context)?;
-        let permission = policy.permission();
         let endpoints = Endpoints::load(context, self.backend.as_deref())?;
         // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
@@ -170,7 +169,7 @@ impl RequestArgs {
             connections: jobs,
             needs_key: sends,
             stub_script: script,
-            network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
+            network: if sends { policy.permission().map(Some) } else { Ok(None) },
         });
         let named =
             [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
