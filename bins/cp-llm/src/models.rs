@@ -111,7 +111,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The longest time to wait for a program, which may load a model first.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
-/// The cure of an endpoint that does not work.
+/// The hint for an endpoint that does not work.
 const CORRECT: &str = "correct [endpoints] in config/cp.toml, or see WRITING A BACKEND in cp-authors(7)";
 
 /// The checks of this program.
@@ -165,7 +165,7 @@ fn lists(endpoint: &Endpoint, context: &Context) -> Result<String> {
     Ok(found.unwrap_or_else(|| endpoint.name.clone()))
 }
 
-/// The check for what was found, or for the error with its own hint or this one.
+/// The check for a result, or for the error with its own hint or this one.
 fn check(name: &'static str, status: Status, found: Result<String>, hint: &str) -> Check {
     match found {
         Ok(message) => Check::pass(name, message),

@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
         wanted.names && kind != FileType::Symlink && self.names.may_match(name)
     }
 
-    /// Records what was found in a directory, and adds the directories in it to the next level.
+    /// Records the findings in a directory, and adds the directories in it to the next level.
     fn record(
         &mut self,
         PendingDirectory { path: directory, wanted }: &PendingDirectory,
