@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cp_common::home::config::{Origin, Value};
+use cp_common::home::is_id;
 use cp_common::program::CredentialSource;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
@@ -32,7 +33,7 @@ impl Endpoints {
         let config = &context.config;
         let Tables { endpoints, aliases } = config.tables()?;
         for name in endpoints.keys().chain(aliases.keys()) {
-            if !is_name(name.get_ref()) {
+            if !is_id(name.get_ref()) {
                 let error = config.refused(format!("`{}` is not a valid name", name.get_ref()), name.span().start);
                 return Err(error.hint("a name has letters, digits, `_` and `-` only"));
             }
@@ -194,8 +195,4 @@ struct Tables {
     endpoints: BTreeMap<Spanned<String>, Table>,
     #[serde(default)]
     aliases: BTreeMap<Spanned<String>, String>,
-}
-
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }

@@ -23,7 +23,7 @@ use cp_common::wire::Usage;
 
 use self::endpoint::{BackendOptions, Endpoint};
 use self::server::Server;
-use crate::wire_api::{Answer, OnText, Request};
+use crate::wire_api::{Answer, OnText, Request, anthropic};
 
 /// Answers requests. All threads share it.
 pub(crate) trait Backend: Send + Sync {
@@ -37,8 +37,11 @@ pub(crate) trait Backend: Send + Sync {
     fn reports_cost(&self) -> bool {
         false
     }
-    /// Encodes a request, exactly as it is sent and recorded.
-    fn body(&self, request: &Request) -> Result<Vec<u8>>;
+    /// Encodes a request, exactly as it is sent to a server and recorded. Otherwise the Anthropic form is recorded,
+    /// because it keeps the most of a request.
+    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+        anthropic::recorded(request)
+    }
     /// Sends a request with this encoded body, and passes on text of the answer as it arrives.
     fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange;
     /// Its server, if it has one.

@@ -12,7 +12,7 @@ use cp_common::{Code, Error, Result};
 use serde::de::IgnoredAny;
 
 use super::{Backend, Exchange};
-use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic, bad_answer, cut};
+use crate::wire_api::{Answer, OnText, Request, TextKind, bad_answer, cut};
 
 /// The time that a program has to exit after its input ended. A model may need some time to release its resources.
 const OPTIONS: ChildOptions = ChildOptions {
@@ -45,11 +45,6 @@ impl Backend for ExternalBackend {
     fn reports_cost(&self) -> bool {
         // Codex and Gemini CLI report tokens only, and opencode no cost of a model that it does not know.
         self.is_agent && self.name == "claude"
-    }
-
-    fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        // The program gets a record. The Anthropic form is recorded because it keeps the most of a request.
-        anthropic::recorded(request)
     }
 
     fn exchange(&self, request: &Request, _: &[u8], show: &mut OnText<'_>) -> Exchange {

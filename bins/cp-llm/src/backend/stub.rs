@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{Backend, Exchange};
 use crate::pause;
-use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic};
+use crate::wire_api::{Answer, OnText, Request, TextKind};
 
 #[derive(Default)]
 pub(crate) struct Stub {
@@ -51,11 +51,6 @@ impl Backend for Stub {
 
     fn is_metered(&self) -> bool {
         false
-    }
-
-    fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        // Nothing is sent. The Anthropic form is recorded because it keeps the most of a request.
-        anthropic::recorded(request)
     }
 
     fn exchange(&self, request: &Request, _: &[u8], show: &mut OnText<'_>) -> Exchange {

@@ -28,15 +28,12 @@ const ENDS: [(&str, &str, &str); 15] = [
         "safety recitation blocklist prohibited_content spii image_safety image_prohibited_content image_recitation",
     ),
 ];
-/// Ends that are spelled like this by several APIs.
-const COMMON: [&str; 3] = ["stop_sequence", "refusal", "model_context_window_exceeded"];
 
 /// Our name for an end, or its own spelling if it is not known.
 pub(super) fn named(api: &str, spelled: &str) -> String {
     let lower = spelled.to_ascii_lowercase();
     let known = ENDS.iter().find(|(of, _, words)| *of == api && words.split(' ').any(|word| word == lower));
-    let common = || COMMON.into_iter().find(|common| *common == lower);
-    known.map(|(_, name, _)| *name).or_else(common).unwrap_or(spelled).to_owned()
+    known.map_or(spelled, |(_, name, _)| *name).to_owned()
 }
 
 impl Answer {

@@ -252,15 +252,17 @@ const BESIDE: &str = "cachedContent modelArmorConfig safetySettings serviceTier 
 pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Value>) {
     let (mut config, mut beside) = (request.object("generationConfig"), Map::new());
     for (name, value) in &request.params {
-        let has = |list: &str, name: &str| list.split(' ').any(|known| known == name);
-        match (name.as_str(), camel(name)) {
-            ("generationConfig" | "tools" | "reasoning_effort", _) => {}
-            ("max_tokens", _) => drop(config.insert("maxOutputTokens".to_owned(), value.clone())),
-            ("stop", _) => drop(config.insert("stopSequences".to_owned(), list(value))),
-            (_, known) if has(GENERATION, &known) => drop(config.insert(known, value.clone())),
-            (_, known) if has(BESIDE, &known) => drop(beside.insert(known, value.clone())),
-            (name, _) => drop(beside.insert(name.to_owned(), value.clone())),
-        }
+        // Names may be in snake case.
+        let plain = name.replace('_', "");
+        let known = |names: &'static str| names.split(' ').find(|known| known.eq_ignore_ascii_case(&plain));
+        let (members, name, value) = match (name.as_str(), known(GENERATION)) {
+            ("generationConfig" | "tools" | "reasoning_effort", _) => continue,
+            ("max_tokens", _) => (&mut config, "maxOutputTokens", value.clone()),
+            ("stop", _) => (&mut config, "stopSequences", list(value)),
+            (_, Some(known)) => (&mut config, known, value.clone()),
+            (name, None) => (&mut beside, known(BESIDE).unwrap_or(name), value.clone()),
+        };
+        members.insert(name.to_owned(), value);
     }
     if let Some(given) = &request.schema {
         config.insert("responseMimeType".to_owned(), "application/json".into());
@@ -300,15 +302,4 @@ fn thinking(request: &Request) -> Map<String, Value> {
         members.insert("includeThoughts".to_owned(), true.into());
     }
     members
-}
-
-/// Converts a name to camel case.
-fn camel(name: &str) -> String {
-    let mut is_start = false;
-    let letters = name.chars().filter_map(|letter| match (std::mem::replace(&mut is_start, letter == '_'), letter) {
-        (_, '_') => None,
-        (true, letter) => Some(letter.to_ascii_uppercase()),
-        (false, letter) => Some(letter),
-    });
-    letters.collect()
 }
