@@ -19,6 +19,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-compose",
     about: "assemble a prompt and account for every part of it",
     risk_tier: "T0",
+    compliance: None,
     verbs: &[compose::DOC],
     groups: &[],
     environment: &[

@@ -81,6 +81,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-exec",
     about: "run a command under policy, sandboxed, on the record",
     risk_tier: "T2",
+    compliance: None,
     verbs: &[
         verbs::run::DOC,
         verbs::agent::DOC,

@@ -33,6 +33,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-llm",
     about: "send a prompt to a model and get a message",
     risk_tier: "T1",
+    compliance: None,
     verbs: &[send::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
     groups: &[],
     environment: &[

@@ -25,6 +25,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-log",
     about: "keep, query and prove a tamper-evident ledger",
     risk_tier: "T1",
+    compliance: None,
     verbs: &[
         append::DOC,
         lifecycle::CREATE_DOC,

@@ -24,6 +24,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-mcp",
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
+    compliance: None,
     verbs: &[serve::DOC, call::DOC, proxy::DOC, connect::DOC],
     groups: &[],
     environment: &[],

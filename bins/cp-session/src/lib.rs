@@ -24,6 +24,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-session",
     about: "keep conversations as ledgers",
     risk_tier: "T1",
+    compliance: None,
     verbs: &[
         start::DOC,
         append::DOC,

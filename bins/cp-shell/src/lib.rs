@@ -62,6 +62,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-shell",
     about: "interactive shell, and JSON requests on standard input",
     risk_tier: "T2",
+    compliance: Some(("SPEC-SHELL-001", &["FMWK-SHELL-001", "FMWK-100"])),
     verbs: &[SESSION, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, register::DOC, update::DOC],
     groups: &[],
     environment: &[

@@ -421,3 +421,10 @@ fn signal_ends_session() {
         assert_eq!(place.entries("ledger/log.jsonl").last().unwrap()["event"], "error");
     }
 }
+
+#[test]
+fn reference_declares_specification_and_frameworks() {
+    let declared = Tree::new().other("cp-shell", &["reference"]).success().data();
+    let expected = json!({"spec_id": "SPEC-SHELL-001", "frameworks": ["FMWK-SHELL-001", "FMWK-100"]});
+    assert_eq!(declared["compliance"], expected);
+}

@@ -51,6 +51,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",
     risk_tier: "T2",
+    compliance: None,
     verbs: &[run::DOC, verbs::tools::DOC, show::RUNS_DOC, show::DOC, resume::DOC, undo::DOC, cancel::DOC],
     groups: &[],
     environment: &[

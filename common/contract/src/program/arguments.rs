@@ -243,6 +243,7 @@ mod tests {
         name: "cp-test",
         about: "a test",
         risk_tier: "T0",
+        compliance: None,
         verbs: &[VerbDoc::EMPTY, VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         groups: &[],
         environment: &[],

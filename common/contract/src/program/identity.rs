@@ -200,6 +200,8 @@ pub struct Program {
     pub about: &'static str,
     /// Risk tier: T0 reads, T1 writes, T2 cannot be undone.
     pub risk_tier: &'static str,
+    /// The specification that it implements, and the frameworks.
+    pub compliance: Option<(&'static str, &'static [&'static str])>,
     /// The verbs, without those of every program.
     pub verbs: &'static [VerbDoc],
     /// The headings of verbs in help, each verb once; empty if one heading is enough.

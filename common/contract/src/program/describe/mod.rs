@@ -129,7 +129,7 @@ fn reference(program: &Program, mut root: Command, verb: Option<&str>) -> Result
     }
     let schemas = program.schemas.iter().chain(SHARED).filter(|(name, _)| outputs.contains(name));
     let environment: BTreeMap<_, _> = command::ENVIRONMENT.iter().chain(program.environment).copied().collect();
-    let data = json!({
+    let mut data = json!({
         "tool": program.name,
         "version": VERSION,
         "schema_version": SCHEMA_VERSION,
@@ -145,6 +145,9 @@ fn reference(program: &Program, mut root: Command, verb: Option<&str>) -> Result
             .map(|row| (row.name, json!({"exit": row.exit, "retryable": row.retryable})))
             .collect::<BTreeMap<_, _>>(),
     });
+    if let Some((specification, frameworks)) = program.compliance {
+        data["compliance"] = json!({"spec_id": specification, "frameworks": frameworks});
+    }
     Ok(Built { data, text: lines.join("\n") })
 }
 
