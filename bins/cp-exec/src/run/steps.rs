@@ -28,7 +28,7 @@ use crate::refusal::refuse;
 use crate::rules::{Arguments, is_shell, is_wrapper};
 use crate::sandbox::plan::TMP;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
-use crate::tools;
+use crate::tools::executable;
 
 /// The most preceding commands that an approval lists.
 const RAN: usize = 20;
@@ -354,11 +354,11 @@ impl Steps {
         policy.actor.host = Some(host_call);
         let mut journal = Journal::new(&policy);
         self.report.calls += u64::from(!is_result);
-        let ruling = if is_listed && tools::requires_approval(&policy, &tool) {
+        let ruling = if is_listed && executable::requires_approval(&policy, &tool) {
             Err(refuse("tools.approve", format!("`{tool}` needs an approval, which a hook inside cannot wait for"))
                 .hint(policy.setting_hint("tools.approve without this tool")))
         } else if is_listed {
-            tools::permitted(&policy, &tool, by_default)
+            executable::permitted(&policy, &tool, by_default)
         } else {
             Ok(())
         };

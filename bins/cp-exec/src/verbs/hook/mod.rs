@@ -27,7 +27,7 @@ use crate::refusal::refuse;
 use crate::request::Command;
 use crate::run::approvals::paused;
 use crate::run::{Engine, until_answered};
-use crate::tools::{self, filesystem};
+use crate::tools::{executable, filesystem};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
@@ -288,17 +288,17 @@ impl Question<'_> {
     /// Decides about a tool by its name. `risk` is the reason to ask about a tool that the policy does not list.
     fn by_name(&self, engine: &mut Engine, risk: Option<String>) -> Result<(Verdict, String)> {
         let name = &self.tool.name;
-        if let Err(error) = tools::permitted(&engine.policy, name, risk.is_none()) {
+        if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
             let by_agent = engine.policy.exec().confirm == Confirm::Agent;
             if let Some(why) = risk.filter(|_| by_agent && self.event.may_ask() && is_attended()) {
                 return Ok((Verdict::Ask(self.tool.input.clone(), why), "tools.allow".to_owned()));
             }
             // The tools of one server are usually allowed together.
             let server = name.rsplit_once("__").map_or_else(|| name.clone(), |(server, _)| format!("{server}__*"));
-            let line = format!("[tools] allow = [\"{}\", \"{server}\"]", tools::BY_DEFAULT);
+            let line = format!("[tools] allow = [\"{}\", \"{server}\"]", executable::BY_DEFAULT);
             return Err(error.hint(engine.policy.setting_hint(&line)));
         }
-        if !tools::requires_approval(&engine.policy, name) {
+        if !executable::requires_approval(&engine.policy, name) {
             return Ok((Verdict::Pass, "tools.allow".to_owned()));
         }
         let input = Value::Object(self.tool.input.clone());

@@ -13,7 +13,7 @@ use super::{Args, on_record, ready};
 use crate::decision::confirm;
 use crate::request::{Call, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
-use crate::tools::{self, Item, filesystem};
+use crate::tools::{self, Item, executable, filesystem};
 use crate::verbs::check;
 
 /// The most notices about commands in a closing line.
@@ -103,7 +103,7 @@ fn prepare(engine: &mut Engine, request: &Request) -> Result<Work<Prepared>> {
             ready(engine, command, stdin)?
         }
         Request::Tool(call) => {
-            let (mut ruling, stdin) = tools::rule(&engine.policy, &mut engine.hashes, call)?;
+            let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
             confirm::confirm_ruling(&engine.policy, &mut ruling, None, true)?;
             Prepared::new(engine, "tool", ruling, Some(stdin))?
         }
