@@ -123,6 +123,7 @@ fn session_id_is_sent_and_session_ended() {
     }
     let mut seen = methods(&server);
     assert_eq!((seen.pop().unwrap().as_str(), seen[0].as_str()), ("DELETE", "initialize"));
+    assert!(seen.contains(&"GET".to_owned()), "{seen:?}");
 }
 
 #[test]
@@ -139,6 +140,28 @@ fn a_stream_has_messages_before_the_answer_and_may_be_spread_over_lines() {
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(lines[1].contains("notifications/progress"), "{lines:?}");
     assert_eq!(answers(&outcome)["1"]["result"], json!({}));
+}
+
+#[test]
+fn what_the_server_says_by_itself_is_heard_and_answered() {
+    let place = place();
+    let server = Server::replying(|request| {
+        let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
+        match request.line() {
+            "GET /mcp" => vec![stream_head(), chunk(&data(&asks)), Step::Stall],
+            line if line.starts_with("POST") && request.json().get("result").is_some() => {
+                reply(202, "text/plain", "", b"")
+            }
+            _ => greets(request).unwrap(),
+        }
+    });
+    let mut client = started(&place, &server);
+    client.write(hello());
+    let lines = [client.line(), client.line()].concat();
+    assert!(lines.contains("elicitation/create"), "{lines}");
+    client.write("{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"action\":\"decline\"}}\n");
+    until("it comes", || methods(&server).contains(&"answer".to_owned()));
+    client.finish().success();
 }
 
 #[test]

@@ -21,6 +21,8 @@ use crate::stdio::{Event, Post, locked, workers};
 pub(super) const MOST: usize = 64;
 /// The time limit for ending a session.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// The most time for which the stream of server messages is read.
+const LISTENING: Duration = Duration::from_hours(24 * 365);
 /// The bytes of a body that are read at once.
 const CHUNK: usize = 64 << 10;
 /// The most characters of an error body that are shown.
@@ -80,7 +82,13 @@ impl Link {
                     let _ = link.refuse(id, &Failure::new(METHOD_NOT_FOUND, why));
                 }
                 // Others depend on these.
-                ("initialize", _) | (_, None) => link.exchange(&sent),
+                ("initialize", _) | (_, None) => {
+                    link.exchange(&sent);
+                    if sent.method == "notifications/initialized" {
+                        let link = Arc::clone(&link);
+                        std::thread::spawn(move || link.listen());
+                    }
+                }
                 _ => drop(requests.send(line)),
             }
         })?;
@@ -91,6 +99,17 @@ impl Link {
             }
         };
         Ok(Server { outbox, description, stop: Box::new(stop) })
+    }
+
+    /// Reads what the server sends by itself, if it has a stream for that, until the end of the connection.
+    fn listen(&self) {
+        let client = self.client.within(LISTENING);
+        let Ok(reply) = client.get(&self.url, &self.headed(), u64::MAX) else { return };
+        let media = reply.header("content-type").unwrap_or_default();
+        if reply.status == 200 && media.starts_with("text/event-stream") {
+            // The end of the connection is no failure of a request.
+            let _ = self.receive(reply, &Sent::of(""));
+        }
     }
 
     /// Sends a message of the client, and passes on the response or the failure.
