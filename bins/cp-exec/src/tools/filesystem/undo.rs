@@ -179,6 +179,7 @@ impl Undo {
             if let Some(before) = directory(&step.before) {
                 set_permissions(&step.path(), before.mode()? | 0o700)?;
             }
+            step.path().parent().into_iter().for_each(nofollow::remove_abandoned);
         }
         for step in self.steps.iter().rev() {
             let [before, after] = step.kinds();
@@ -235,7 +236,6 @@ impl Undo {
             FileKind::File => {
                 let Some(hash) = to.hash() else { return Ok(()) };
                 let (bytes, mode) = (self.store.load(&hash)?, to.mode()?);
-                nofollow::remove_abandoned(path.parent().unwrap_or(path));
                 let (parent, name) = nofollow::open_parent(path).map_err(|e| failed(e.into()))?;
                 let replaced = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok();
                 let owner = replaced.map(|stat| (stat.st_uid, stat.st_gid));
