@@ -181,10 +181,7 @@ fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
 pub(crate) fn credentials(context: &Context) -> Vec<CredentialSource> {
     let endpoints = Endpoints::load(context, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
     let sources = endpoints.iter().filter_map(|endpoint| {
-        Some(CredentialSource {
-            provider: endpoint.name.clone(),
-            source: endpoint.table.key_source()?.name().to_owned(),
-        })
+        Some(CredentialSource { provider: endpoint.name.clone(), source: endpoint.table.key_source()?.name() })
     });
     sources.collect()
 }

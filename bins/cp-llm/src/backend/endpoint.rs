@@ -139,19 +139,16 @@ impl Endpoint {
         if self.table.keys() == 0 && (!self.table.headers.is_empty() || !is_needed()) {
             return Ok(None);
         }
-        let (missing, hint) = match &self.table.key_env {
-            Some(name) => (
-                name.as_str(),
-                format!(
-                    "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
-                ),
+        let hint = match &self.table.key_env {
+            Some(name) => format!(
+                "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
             ),
-            None => ("key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name)),
+            None => format!("add key_env, key_file or key_command to [endpoints.{}]", self.name),
         };
         Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))
             .with("backend", self.api.name())
             .with("endpoint", self.name.as_str())
-            .with("missing", missing)
+            .with("missing", self.table.key_env.as_deref().unwrap_or("key_env"))
             .hint(hint)
             .fatal())
     }

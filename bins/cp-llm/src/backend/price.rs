@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use cp_common::wire::Usage;
@@ -64,18 +65,15 @@ pub(crate) struct Prices(BTreeMap<String, Price>);
 impl Prices {
     /// Reads the file. Without a file no model has a price.
     pub(crate) fn load(file: &Path) -> Result<Self> {
+        let wrong = |message: &str| Error::config(message).in_file(file).fatal();
         let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
-                return Ok(Self::default());
-            }
-            Err(e) => return Err(Error::config(Error::from(e).message()).in_file(file).fatal()),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => String::new(),
+            text => text.map_err(|e| wrong(Error::from(e).message()))?,
         };
-        let table: BTreeMap<String, Price> =
-            toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(file).fatal())?;
+        let table: BTreeMap<String, Price> = toml::from_str(&text).map_err(|e| wrong(e.message()))?;
         // An invalid amount would make a budget useless.
         if let Some((model, _)) = table.iter().find(|(_, price)| !price.is_sound()) {
-            return Err(Error::config(format!("the price of {model} is not a valid amount")).in_file(file).fatal());
+            return Err(wrong(&format!("the price of {model} is not a valid amount")));
         }
         Ok(Self(table))
     }

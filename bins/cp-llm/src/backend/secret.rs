@@ -135,7 +135,7 @@ impl Source {
     }
 
     /// The name of the setting.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn name(self) -> String {
         let (Self::Text(name, _) | Self::File(name, _) | Self::Command(name, _)) = self;
         name
     }

@@ -101,7 +101,9 @@ impl Stub {
             .unwrap_or_else(|| Line { content: Some(format!("stub response {number}")), ..Line::default() });
         pause(Duration::from_millis(line.delay_ms))?;
         if let Some(error) = line.error {
-            return Err(scripted_error(&error));
+            let error = Error::from_value(&error).with("origin", "upstream");
+            let is_fatal = matches!(error.code(), Code::Auth | Code::Forbidden | Code::Config);
+            return Err(if is_fatal { error.fatal() } else { error });
         }
         let text = line.content.unwrap_or_default();
         let usage = line.usage.unwrap_or_else(|| counted(request, &text));
@@ -121,11 +123,6 @@ impl Stub {
         };
         answer.checked()
     }
-}
-
-fn scripted_error(error: &Value) -> Error {
-    let error = Error::from_value(error).with("origin", "upstream");
-    if matches!(error.code(), Code::Auth | Code::Forbidden | Code::Config) { error.fatal() } else { error }
 }
 
 /// Counts a word as a token, which is enough to try out a budget.

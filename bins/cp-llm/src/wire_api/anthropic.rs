@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{arguments, is_object};
 use super::history::{Outgoing, outgoing};
-use super::json::{Body, exact, object};
+use super::json::{Body, exact};
 use super::{
     BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, count_of, list, restarted, text_of,
 };
@@ -145,7 +145,13 @@ impl PartialBlock {
         }
         let members = self.members.as_object().into_iter().flatten();
         let members = members.filter(|(name, value)| *name != "citations" || !value.is_null());
-        let raw = object(members.clone(), self.input.as_deref().map(|input| ("input", input)))?;
+        let mut body = Body::default();
+        for (name, value) in members.clone() {
+            // The bytes of the input are kept.
+            body.set_some(name, self.input.as_ref().filter(|_| name == "input"))?;
+            body.set(name, value)?;
+        }
+        let raw = body.into_raw()?;
         let has_only = |names: &[&str]| members.clone().all(|(name, _)| names.contains(&name.as_str()));
         let (kind, name) = (text("type"), text("name"));
         let (content, is_plain) = match kind.as_str() {

@@ -268,14 +268,10 @@ pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Valu
         config.insert("responseMimeType".to_owned(), "application/json".into());
         config.insert("responseJsonSchema".to_owned(), given.clone());
     }
-    let thinking = thinking(request);
+    let mut thinking = thinking(request);
+    thinking.extend(config.get("thinkingConfig").and_then(Value::as_object).cloned().unwrap_or_default());
     if !thinking.is_empty() {
-        let known = config.entry("thinkingConfig").or_insert_with(|| json!({}));
-        if let Some(known) = known.as_object_mut() {
-            for (name, value) in thinking {
-                known.entry(name).or_insert(value);
-            }
-        }
+        config.insert("thinkingConfig".to_owned(), thinking.into());
     }
     (config, beside)
 }

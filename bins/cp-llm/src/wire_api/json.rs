@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use cp_common::{Code, Error, Result, json};
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Replaces the escapes of halves of characters (lone surrogates), which strict parsers refuse, by U+FFFD.
@@ -116,21 +115,6 @@ pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
     let mut line = Vec::with_capacity(here.get().len());
     json::normalize(here.get().as_bytes(), &mut line).ok()?;
     serde_json::from_slice(&line).ok()
-}
-
-/// Makes an object of these members, with the raw bytes of one of them if given.
-pub(super) fn object<'a>(
-    members: impl IntoIterator<Item = (&'a String, &'a Value)>,
-    spelt: Option<(&str, &RawValue)>,
-) -> Result<Box<RawValue>> {
-    let mut body = Body::default();
-    for (name, value) in members {
-        match spelt.filter(|(spelt, _)| spelt == name) {
-            Some((name, bytes)) => body.set(name, bytes)?,
-            None => body.set(name, value)?,
-        }
-    }
-    body.into_raw()
 }
 
 #[cfg(test)]
