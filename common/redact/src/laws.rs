@@ -85,7 +85,7 @@ proptest! {
         let text = whole.to_string().into_bytes();
         let mut own = crate::joined(crate::own::Own::new([secret.clone()]).find(&text));
         crate::mark::keep_within_strings(&text, &mut own);
-        let text = crate::mark::replaced(&text, 0, &own);
+        let (text, _) = crate::mark::replaced(&text, 0, &own);
         let clean = normal(&text)?;
         prop_assert_eq!(names(&clean), names(&whole));
         prop_assert_eq!(shape(&clean), shape(&whole));

@@ -68,6 +68,8 @@ pub(crate) struct Secret {
 
 /// Maximum number of passes; each pass redacts secrets that the previous pass exposed.
 const ROUNDS: usize = 16;
+/// How far from a mark the next pass looks for the secrets that it exposed.
+const REACH: usize = 4 << 10;
 
 /// The kept part of a text that was too long, redacted.
 #[derive(Debug, PartialEq, Eq)]
@@ -106,21 +108,21 @@ impl Redactor {
     /// replacements. Only the content of strings changes; structure, numbers and names are kept, except names that are
     /// secrets by their form.
     pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
-        let mut count = 0;
+        let (mut count, mut near) = (0, vec![Range { start: 0, end: text.len() - from }]);
         for _ in 0..ROUNDS {
-            let found = self.secrets(&text[from..]);
+            let found = self.secrets(&text[from..], &near);
             if found.is_empty() {
                 break;
             }
             count += u32::try_from(found.len()).unwrap_or(u32::MAX);
-            *text = mark::replaced(text, from, &found);
+            (*text, near) = mark::replaced(text, from, &found);
         }
         count
     }
 
-    /// Returns the secrets in the strings of JSON, in order and without overlap.
-    fn secrets(&self, text: &[u8]) -> Vec<Secret> {
-        let (mut own, mut found) = (joined(self.own.find(text)), joined(shapes(text)));
+    /// Returns the secrets in the strings of JSON that begin in these ranges, in order and without overlap.
+    fn secrets(&self, text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
+        let (mut own, mut found) = (joined(self.own.find(text)), joined(shapes(text, near)));
         mark::keep_within_strings(text, &mut own);
         mark::keep_within_strings(text, &mut found);
         joined([own, found].into_iter().flatten().collect())
@@ -174,30 +176,35 @@ fn joined(mut found: Vec<Secret>) -> Vec<Secret> {
     found
 }
 
-/// Returns the secrets of known forms in a text and in its decoded view.
-fn shapes(text: &[u8]) -> Vec<Secret> {
-    let mut found = plain_shapes(text);
+/// Returns the secrets of known forms that begin in these ranges of a text, or in its decoded view.
+fn shapes(text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
+    let mut found = plain_shapes(text, near);
     let Some(view) = View::of(text) else { return found };
-    found.extend(plain_shapes(&view.text).into_iter().filter_map(|Secret { at, rule }| {
-        let at = view.origin(&at)?;
-        (!mark::is_marked(text, &at)).then_some(Secret { at, rule })
-    }));
+    found.extend(plain_shapes(&view.text, std::slice::from_ref(&(0..view.text.len()))).into_iter().filter_map(
+        |Secret { at, rule }| {
+            let at = view.origin(&at)?;
+            (!mark::is_marked(text, &at)).then_some(Secret { at, rule })
+        },
+    ));
     found
 }
 
 /// Returns the secrets in a text, which may overlap.
-fn plain_shapes(text: &[u8]) -> Vec<Secret> {
+fn plain_shapes(text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
     let mut found: Vec<Secret> = Vec::new();
-    let mut from = 0;
-    while let Some(hit) = anchor::next(text, from) {
-        from = hit.at + 1;
-        let behind = found.last().map_or(0, |last| last.at.end);
-        let mut secrets = hit.secrets(text);
-        let is_new =
-            |secret: &Secret| secret.at.start >= behind && !secret.at.is_empty() && !mark::is_marked(text, &secret.at);
-        if let Some(secret) = secrets.find(is_new) {
-            from = from.max(secret.at.end);
-            found.push(secret);
+    for Range { start, end } in near {
+        let mut from = *start;
+        while let Some(hit) = anchor::next(&text[..*end], from) {
+            from = hit.at + 1;
+            let behind = found.last().map_or(0, |last| last.at.end);
+            let mut secrets = hit.secrets(text);
+            let is_new = |secret: &Secret| {
+                secret.at.start >= behind && !secret.at.is_empty() && !mark::is_marked(text, &secret.at)
+            };
+            if let Some(secret) = secrets.find(is_new) {
+                from = from.max(secret.at.end);
+                found.push(secret);
+            }
         }
     }
     let tokens = token::all(text).filter(|at| !mark::is_marked(text, at));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr2, memmem};
 
-use crate::Secret;
+use crate::{REACH, Secret};
 
 /// The rule of the secrets of this process.
 pub(crate) const OWN: &str = "own_secret";
@@ -14,12 +14,13 @@ pub const MARK_START: &str = "[REDACTED:";
 const LONGEST: usize = 32;
 
 /// Returns the whole with a mark for each secret of `whole[from..]`. The marks in member names are numbered, because no
-/// two names may become equal.
-pub(crate) fn replaced(whole: &[u8], from: usize, found: &[Secret]) -> Vec<u8> {
+/// two names may become equal. Also returns the ranges of the text in which a mark may expose another secret.
+pub(crate) fn replaced(whole: &[u8], from: usize, found: &[Secret]) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut clean = Vec::with_capacity(whole.len() + found.len() * LONGEST);
     clean.extend_from_slice(&whole[..from]);
     // The end of the string that has the secret.
     let (text, mut at, mut end, mut names) = (&whole[from..], 0, 0, 1_u32..);
+    let mut near: Vec<Range<usize>> = Vec::new();
     for Secret { at: secret, rule } in found {
         clean.extend_from_slice(&text[at..secret.start]);
         at = secret.end;
@@ -31,9 +32,18 @@ pub(crate) fn replaced(whole: &[u8], from: usize, found: &[Secret]) -> Vec<u8> {
         let is_new = |mark: &String| memmem::find(text, mark.as_bytes()).is_none();
         let mark = if is_name { names.by_ref().map(numbered).find(is_new) } else { None };
         clean.extend_from_slice(mark.unwrap_or_else(|| marked(rule)).as_bytes());
+        let behind = clean.len() - from;
+        match near.last_mut().filter(|last| last.end + REACH >= behind) {
+            Some(last) => last.end = behind + REACH,
+            None => near.push(behind.saturating_sub(REACH)..behind + REACH),
+        }
     }
     clean.extend_from_slice(&text[at..]);
-    clean
+    let length = clean.len() - from;
+    if let Some(last) = near.last_mut() {
+        last.end = last.end.min(length);
+    }
+    (clean, near)
 }
 
 fn marked(rule: &str) -> String {
