@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 /// A call on the ledger, before its result.
 pub(crate) struct Started {
     pub(crate) receipt: Receipt,
-    tool: String,
-    call_id: Option<String>,
+    /// What is known of the entry of its result.
+    end: Value,
     began: Instant,
 }
 
@@ -54,21 +54,17 @@ impl Journal {
 
     /// Appends an event to the ledger.
     pub(crate) fn note(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
-        let entry = self.entry(event).data(data);
-        self.ledger()?.append(entry).map_err(Error::fatal)
-    }
-
-    /// Appends an event to the ledger and syncs it, before its effect.
-    pub(crate) fn intend(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
-        let receipt = self.note(event, data)?;
-        self.sync()?;
-        Ok(receipt)
+        self.append(self.entry(event).data(data))
     }
 
     /// Appends a call to the ledger, before it is made.
     pub(crate) fn start(&mut self, entry: &impl Serialize, tool: &str, call_id: Option<String>) -> Result<Started> {
         let receipt = self.note("mcp.call", entry)?;
-        Ok(Started { receipt, tool: tool.to_owned(), call_id, began: Instant::now() })
+        let mut end = json!({ "call": receipt.seq, "tool": tool });
+        if let Some(id) = call_id {
+            end["call_id"] = id.into();
+        }
+        Ok(Started { receipt, end, began: Instant::now() })
     }
 
     /// Appends the result of a call to the ledger: its hash, and the blob of a long one. A cancelled call has none.
@@ -79,18 +75,11 @@ impl Journal {
         hash: Option<&str>,
         output: Option<Value>,
     ) -> Result<()> {
-        let Some(Started { receipt, tool, call_id, began }) = call else { return Ok(()) };
-        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut end = json!({
-            "call": receipt.seq,
-            "tool": tool,
-            "is_error": is_error,
-            "sha256": hash,
-            "duration_ms": duration_ms,
-        });
-        if let Some(id) = call_id {
-            end["call_id"] = json!(id);
-        }
+        let Some(Started { end, began, .. }) = call else { return Ok(()) };
+        let mut end = end.clone();
+        end["is_error"] = is_error.into();
+        end["sha256"] = hash.into();
+        end["duration_ms"] = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).into();
         if let Some(output) = output {
             end["output"] = output;
         }
@@ -99,10 +88,8 @@ impl Journal {
 
     /// Appends an event of an approval to the ledger and syncs it.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
-        let entry = said.about(approval, self.entry(said.event()));
-        let receipt = self.ledger()?.append(entry).map_err(Error::fatal)?;
-        self.sync()?;
-        Ok(receipt)
+        let receipt = self.append(said.about(approval, self.entry(said.event())))?;
+        self.sync().map(|()| receipt)
     }
 
     /// Syncs the ledger to the disk.
@@ -121,7 +108,7 @@ impl Journal {
         self.run.iter().fold(entry, |entry, run| entry.run(run.clone()))
     }
 
-    fn ledger(&mut self) -> Result<&mut Ledger> {
-        Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
+    fn append(&mut self, entry: Entry) -> Result<Receipt> {
+        Ledger::once(&mut self.ledger, &self.path, Sync::Batch)?.append(entry).map_err(Error::fatal)
     }
 }

@@ -27,12 +27,12 @@ pub(crate) enum Event {
     ClientLeft(Result<()>),
     /// A line for the client.
     ToClient(String),
+    /// The call with this stop signal has ended, with the line of its response; empty if it was cancelled.
+    Ended(Arc<AtomicBool>, String),
     /// The server behind the gate has written a line.
     FromServer(Vec<u8>),
     /// The server behind the gate has exited.
     ServerLeft(Error),
-    /// The call with this stop signal has ended, with the line of its response; empty if it was cancelled.
-    Ended(Arc<AtomicBool>, String),
 }
 
 /// The sender of events. It blocks while the inbox is full, and fails after the inbox is closed.

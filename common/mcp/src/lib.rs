@@ -6,9 +6,8 @@ mod offers;
 mod tool;
 
 pub use self::message::{
-    Failure, Greeting, HANDSHAKES, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Initialize, LEGACY,
-    METHOD_NOT_FOUND, MODERN, Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, read, request, response,
-    result,
+    Failure, Greeting, HANDSHAKES, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LEGACY, METHOD_NOT_FOUND, MODERN,
+    Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, read, request, response, result,
 };
 pub use self::offers::{Hints, Offer, OfferingServer, Offers};
 pub use self::tool::{Annotations, Block, CallResult, Tool, is_tool_name};

@@ -65,12 +65,6 @@ impl Failure {
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: Value::Null }
     }
-
-    /// The supported versions, if the failure lists them.
-    pub fn versions(&self) -> Option<Vec<&str>> {
-        let listed = ["supported", "supportedVersions"].iter().find_map(|name| self.data.get(name)?.as_array())?;
-        Some(listed.iter().filter_map(Value::as_str).collect())
-    }
 }
 
 #[derive(Deserialize)]
@@ -187,37 +181,36 @@ pub struct Party {
     pub version: String,
 }
 
-/// The `_meta` of a request without a session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What a client says of itself: in the `_meta` of a request without a session, or in the parameters of `initialize`,
+/// whose names are shorter.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Meta {
-    /// The protocol version of the request.
-    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    /// The protocol version of the request, or the one that is requested.
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion", alias = "protocolVersion")]
     pub version: String,
     /// The client.
-    #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
+    #[serde(rename = "io.modelcontextprotocol/clientInfo", alias = "clientInfo", default)]
     pub client: Party,
     /// The capabilities of the client.
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", alias = "capabilities", default)]
     pub capabilities: Value,
 }
 
 impl Meta {
     /// The member of the version.
     pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-}
 
-/// The parameters of `initialize`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Initialize {
-    /// The version that the client requests.
-    pub protocol_version: String,
-    /// The capabilities of the client.
-    #[serde(default)]
-    pub capabilities: Value,
-    /// The client.
-    #[serde(default)]
-    pub client_info: Party,
+    /// True for the version without sessions.
+    pub fn is_modern(&self) -> bool {
+        self.version == MODERN
+    }
+
+    /// True if the client supports forms.
+    pub fn has_forms(&self) -> bool {
+        // An empty object means forms; an object that lists only other modes does not.
+        let modes = self.capabilities.get("elicitation").and_then(Value::as_object);
+        modes.is_some_and(|modes| modes.is_empty() || modes.contains_key("form"))
+    }
 }
 
 /// What a client reads of the result of `server/discover` and of `initialize`.
@@ -250,7 +243,7 @@ mod tests {
         let why = Failure { code: METHOD_NOT_FOUND, message: "no".into(), data: json!({"supported": ["1", "2"]}) };
         let refused = failure(id, &why);
         let Ok(Message::Answer { outcome: Err(found), .. }) = read(refused.as_bytes()) else { panic!("{refused}") };
-        assert_eq!((found.versions(), &found), (Some(vec!["1", "2"]), &why));
+        assert_eq!(found, why);
         let said = request(None, "notifications/initialized", Some(&json!({})));
         assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
         assert!(matches!(read(said.as_bytes()), Ok(Message::Request { id: None, .. })));

@@ -15,14 +15,15 @@ pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
     let program = argv.first().cloned().unwrap_or_default();
     let Policy { mut exec, mut paths, project: mut projects, .. } = policy.clone();
     exec.remove("env_allow");
-    let mut env: toml::Table = taken(&mut exec, "env_set").unwrap_or_default();
-    env.extend(table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into()))));
+    let mut env: BTreeMap<String, String> = taken(&mut exec, "env_set").unwrap_or_default();
+    env.extend(table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))));
+    let env: toml::Table = env.into_iter().map(|(name, value)| (name, expanded(policy, value))).collect();
     let mut allowed: Vec<String> = taken(&mut exec, "allowed_commands").unwrap_or_default();
     allowed.push(program.clone());
     let network = toml::Value::try_from(&table.network).unwrap_or_else(|_| toml::Value::Array(Vec::new()));
-    let own = [("network", network), ("intent", "off".into()), ("allowed_commands", allowed.into())];
+    let intent = toml::Value::from("off");
+    let own = [("network", network), ("intent", intent), ("allowed_commands", allowed.into()), ("env_set", env.into())];
     exec.extend(own.map(|(key, value)| (key.to_owned(), value)));
-    exec.insert("env_set".to_owned(), expanded(policy, toml::Value::Table(env)));
 
     let its_own = argv.iter().filter_map(|word| program_files(word, home));
     let read = table.read.iter().chain(&table.write).cloned().chain(its_own).collect();
@@ -36,7 +37,8 @@ pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
         let listed: Option<Vec<String>> = taken(&mut paths, key);
         let mut all = listed.unwrap_or_else(|| absent.map(str::to_owned).into_iter().collect());
         all.extend(more);
-        paths.insert(key.to_owned(), expanded(policy, all.into()));
+        let all: Vec<toml::Value> = all.into_iter().map(|path| expanded(policy, path)).collect();
+        paths.insert(key.to_owned(), all.into());
     }
     // A server has a network of its own.
     for (_, project) in &mut projects {
@@ -50,19 +52,11 @@ fn taken<T: DeserializeOwned>(table: &mut toml::Table, key: &str) -> Option<T> {
     table.remove(key)?.try_into().ok()
 }
 
-/// Expands each leading `~`, because it would later mean the home of another user.
-fn expanded(policy: &Policy, value: toml::Value) -> toml::Value {
-    let Some(home) = &policy.tilde else { return value };
-    match value {
-        toml::Value::String(text) => match text.strip_prefix('~') {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}").into(),
-            _ => text.into(),
-        },
-        toml::Value::Array(list) => list.into_iter().map(|value| expanded(policy, value)).collect::<Vec<_>>().into(),
-        toml::Value::Table(table) => {
-            toml::Value::Table(table.into_iter().map(|(name, value)| (name, expanded(policy, value))).collect())
-        }
-        other => other,
+/// Expands a leading `~`, because it would later mean the home of another user.
+fn expanded(policy: &Policy, text: String) -> toml::Value {
+    match (&policy.tilde, text.strip_prefix('~')) {
+        (Some(home), Some(rest)) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}").into(),
+        _ => text.into(),
     }
 }
 

@@ -7,16 +7,14 @@ use std::time::Instant;
 
 use cp_common::wire::{Block, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
-use cp_mcp_wire::{
-    CallResult, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, MODERN, Meta, Offer, OfferingServer, Tool,
-};
+use cp_mcp_wire::{CallResult, Greeting, HANDSHAKES, Hints, LEGACY, MODERN, Meta, Offer, OfferingServer, Tool};
 use cp_servers::{Spec, is_cp_mcp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, party, raw};
+use crate::gate::{Answer, Gate, failure_of, party, raw};
 use crate::proxy;
 use crate::stdio::{Event, Post, WAITING};
 
@@ -54,7 +52,7 @@ impl Server {
     pub(super) fn offers(&mut self, context: &mut Context) -> Result<(OfferingServer, Vec<Offer>)> {
         self.open(context)?;
         let params = raw(&self.params())?;
-        self.gate.need_list(Some(&params), context)?;
+        self.gate.list(Some(&params), context)?;
         let listing = self.gate.listing.take().unwrap_or_default();
         let tools = listing.offered(&self.gate.redactor);
         let tools = tools.iter().map(|tool| Ok(self.offer(self.decode(tool)?))).collect::<Result<_>>()?;
@@ -81,19 +79,14 @@ impl Server {
         self.start()?;
         if self.is_modern {
             match self.ask("server/discover", &self.params(), context) {
-                Ok(Ok(found)) => {
+                Ok(found) => {
                     // The version is known even if the rest of the result is not valid.
                     let greeting = self.decode::<Greeting>(&found).unwrap_or_default();
                     return self.greeted(Greeting { protocol_version: MODERN.to_owned(), ..greeting });
                 }
-                Ok(Err(failure)) => {
-                    let versions = failure.versions().filter(|found| !found.iter().any(|one| HANDSHAKES.contains(one)));
-                    if let Some(versions) = versions {
-                        return Err(self.unsupported(&versions.join(", ")));
-                    }
-                }
                 Err(error) if error.is_fatal() => return Err(error),
-                Err(_) => self.stop(),
+                Err(error) if failure_of(&error).is_none() => self.stop(),
+                Err(_) => {}
             }
             self.is_modern = false;
         }
@@ -108,14 +101,16 @@ impl Server {
 
     fn shake_hands(&mut self, context: &mut Context) -> Result<()> {
         self.start()?;
-        let (capabilities, client_info) = (json!({}), party());
-        let parameters = Initialize { protocol_version: LEGACY.to_owned(), capabilities, client_info };
-        let answer = self.ask("initialize", &parameters, context)?.map_err(|failure| {
-            Error::new(Code::Server, format!("the server {} refused initialize: {failure}", self.spec.name))
-        })?;
+        let hello = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": party() });
+        let answer = self.ask("initialize", &hello, context)?;
         let greeting: Greeting = self.decode(&answer)?;
         if !HANDSHAKES.contains(&greeting.protocol_version.as_str()) {
-            return Err(self.unsupported(&greeting.protocol_version));
+            let message = format!(
+                "the server {} supports only the protocol version {}",
+                self.gate.name, greeting.protocol_version
+            );
+            let hint = format!("supported here: {MODERN}, {}", HANDSHAKES.join(", "));
+            return Err(Error::new(Code::Server, message).hint(hint));
         }
         self.gate.tell("notifications/initialized")?;
         self.greeted(greeting)
@@ -157,14 +152,14 @@ impl Server {
         let params = raw(&Params { name: tool, arguments: &call.input, meta: self.meta() })?;
         let started = self.gate.begin(Some(&params), context)?;
         let receipt = Some(started.receipt.clone());
-        let answer = self.gate.ask("tools/call", &params, Some(started), context)?;
+        let answer = self.gate.ask("tools/call", &params, Some(started), context);
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (id, name) = (call.id.clone(), call.name.clone());
         let untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         let result = ToolResult { id, name, duration_ms, receipt, untrusted, ..ToolResult::default() };
-        match answer {
-            Ok(answer) => self.completed(self.decode(&answer)?, result),
-            Err(failure) => Ok(ToolResult { content: failure.to_string(), is_error: true, ..result }),
+        match answer.as_ref().map_err(failure_of) {
+            Err(Some(failure)) => Ok(ToolResult { content: failure.to_string(), is_error: true, ..result }),
+            _ => self.completed(self.decode(&answer?)?, result),
         }
     }
 
@@ -208,10 +203,5 @@ impl Server {
     fn decode<T: DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
         let invalid = |e| format!("the response of the server {} is not valid: {e}", self.gate.name);
         serde_json::from_str(result.get()).map_err(|e| Error::new(Code::Server, invalid(e)))
-    }
-
-    fn unsupported(&self, versions: &str) -> Error {
-        let message = format!("the server {} supports only the protocol versions {versions}", self.gate.name);
-        Error::new(Code::Server, message).hint(format!("supported here: {MODERN}, {}", HANDSHAKES.join(", ")))
     }
 }

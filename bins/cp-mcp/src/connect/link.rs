@@ -14,7 +14,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::endpoint::Headers;
-use crate::gate::{QUEUE, Server, failed, id_of};
+use crate::gate::{QUEUE, Server, failed, id_of, refused};
 use crate::stdio::{Event, Post, locked, workers};
 
 /// The most requests that wait for a response at the same time.
@@ -119,10 +119,10 @@ impl Link {
         }
         let Some(why) = self.send(sent).err().filter(|_| !signals::interrupted()) else { return };
         if !self.is_quiet {
-            let error = Error::new(Code::Unknown, self.headers.scrub(&why.message)).without_secrets();
+            let error = Error::new(why.code(), self.headers.scrub(&failed(&why).message)).without_secrets();
             line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
         }
-        let _ = sent.id.map(|id| self.refuse(id, &why));
+        let _ = sent.id.map(|id| self.refuse(id, &failed(&why)));
     }
 
     /// Answers a request with a failure.
@@ -140,18 +140,18 @@ impl Link {
         headers
     }
 
-    fn send(&self, sent: &Sent<'_>) -> Result<(), Failure> {
+    fn send(&self, sent: &Sent<'_>) -> Result<()> {
         let mut headers = self.headed();
         headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
         let body = sent.line.trim_end().as_bytes();
-        let reply = self.client.post(&self.url, &headers, body).map_err(|e| failed(&e))?;
+        let reply = self.client.post(&self.url, &headers, body)?;
         if !(200..300).contains(&reply.status) {
             return Err(self.refused(reply, &sent.method));
         }
         if sent.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        if sent.id.is_none() { Ok(()) } else { self.receive(reply, sent).map_err(|e| failed(&e)) }
+        if sent.id.is_none() { Ok(()) } else { self.receive(reply, sent) }
     }
 
     /// Reads the response to a request, as one message or as a stream.
@@ -214,7 +214,7 @@ impl Link {
     }
 
     /// The failure of a response with an error status. An error of the protocol stays the server's own.
-    fn refused(&self, mut reply: Reply<'_>, method: &str) -> Failure {
+    fn refused(&self, mut reply: Reply<'_>, method: &str) -> Error {
         #[derive(Deserialize)]
         struct Body {
             error: Failure,
@@ -224,7 +224,7 @@ impl Link {
         // The beginning of a body that breaks off is shown too.
         let _ = reply.read_all(&mut body);
         match serde_json::from_slice::<Body>(&body) {
-            Ok(body) if status != 401 => return body.error,
+            Ok(body) if status != 401 => return refused(&self.name, method, &body.error),
             _ => {}
         }
         let text = String::from_utf8_lossy(&body).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -233,37 +233,32 @@ impl Link {
         let (name, url) = (&self.name, &self.url);
         let is_authorized = self.headers.list.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
         let is_expired = status == 404 && locked(&self.session).id.is_some();
-        let (code, hint) = match status {
-            300..=399 => {
-                let hint = |to| format!("redirects are not followed: connect to the endpoint itself; it names {to}");
-                (Code::Config, location.map(hint))
-            }
-            401 if is_authorized => (Code::Auth, Some("the Authorization of --header-file is not accepted".to_owned())),
-            401 => {
-                let hint = format!(
-                    "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
-                     `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
-                     with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
-                     in [mcp.{name}] of the policy"
-                );
-                (Code::Auth, Some(hint))
-            }
-            403 => (Code::Forbidden, None),
+        let hint = match status {
+            300..=399 => location
+                .map(|to| format!("redirects are not followed: connect to the endpoint itself; it names {to}"))
+                .unwrap_or_default(),
+            401 if is_authorized => "the Authorization of --header-file is not accepted".to_owned(),
+            401 => format!(
+                "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
+                 `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
+                 with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
+                 in [mcp.{name}] of the policy"
+            ),
             404 | 405 if method == "initialize" => {
-                let hint = "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, \
-                            but by `mcp-remote URL --transport sse-only` behind cp-mcp proxy";
-                (Code::NotFound, Some(hint.to_owned()))
+                "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, \
+                 but by `mcp-remote URL --transport sse-only` behind cp-mcp proxy"
+                    .to_owned()
             }
-            404 | 405 => {
-                let hint = "its session may have expired: start cp-mcp connect again".to_owned();
-                (Code::NotFound, is_expired.then_some(hint))
-            }
-            408 => (Code::Timeout, None),
-            429 => (Code::RateLimited, None),
-            400..=499 => (Code::Validation, None),
-            _ => (Code::Server, None),
+            404 if is_expired => "its session may have expired: start cp-mcp connect again".to_owned(),
+            _ => String::new(),
+        };
+        let code = match status {
+            401 => Code::Auth,
+            429 | 500.. => Code::Server,
+            _ => Code::Config,
         };
         let error = Error::new(code, format!("the server {name} answers with the status {status}{text}"));
-        failed(&hint.into_iter().fold(error.with("status", status), Error::hint))
+        let hint = Some(hint).filter(|hint| !hint.is_empty());
+        hint.into_iter().fold(error.with("status", status), Error::hint)
     }
 }

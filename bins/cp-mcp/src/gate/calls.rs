@@ -8,57 +8,57 @@ use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Binds, Level, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::{Annotations, Failure, METHOD_NOT_FOUND, Party, is_tool_name};
-use serde::Serialize;
+use cp_mcp_wire::{Annotations, METHOD_NOT_FOUND, Party, is_tool_name};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Gate;
-use super::message::{Members, members_of, raw};
+use super::message::{failure_of, members_of, raw};
 use super::tools::{LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
 use crate::record::Started;
 
 /// A call as the client sends it.
+#[derive(Deserialize)]
 struct Call {
+    #[serde(rename = "name")]
     tool: String,
-    arguments: Box<RawValue>,
+    #[serde(default)]
+    arguments: Option<Box<RawValue>>,
 }
 
 impl Call {
     fn of(params: Option<&RawValue>) -> Result<Self> {
-        let invalid = |e: serde_json::Error| Error::validation(format!("the call is not valid: {e}"));
-        let mut members: Members = serde_json::from_str(params.unwrap_or(RawValue::NULL).get()).map_err(invalid)?;
-        let tool = members.remove("name").unwrap_or_else(|| RawValue::NULL.to_owned());
-        let tool = serde_json::from_str(tool.get()).map_err(invalid)?;
-        let arguments = members.remove("arguments").filter(|arguments| arguments.get() != "null");
         // Some servers ignore the case of names.
-        if let Some(other) = members.keys().find(|key| ["NAME", "ARGUMENTS"].contains(&key.to_uppercase().as_str())) {
+        let is_other = |key: &&String| {
+            !["name", "arguments"].contains(&key.as_str()) && ["NAME", "ARGUMENTS"].contains(&&*key.to_uppercase())
+        };
+        if let Some(other) = members_of(params).keys().find(is_other) {
             return Err(Error::validation(format!(
                 "the call has the member {other}, which differs only in case from a member of the protocol"
             )));
         }
-        let arguments = arguments.map_or_else(|| RawValue::from_string("{}".to_owned()), Ok).map_err(invalid)?;
-        Ok(Self { tool, arguments })
+        let call = serde_json::from_str(params.unwrap_or(RawValue::NULL).get());
+        call.map_err(|e| Error::validation(format!("the call is not valid: {e}")))
     }
 }
 
 impl Gate {
     /// Requests the tools of the server, with the `_meta` of the client's request. A server without such a request has
     /// no tools.
-    pub(super) fn list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Result<(), Failure>> {
+    pub(crate) fn list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<()> {
         let mut members = members_of(params);
         members.retain(|name, _| name == "_meta");
         let (mut listing, mut bytes) = (Listing::default(), 0);
         for _ in 0..PAGES {
-            let page = match self.ask("tools/list", &raw(&members)?, None, context)? {
-                Ok(page) => page,
-                Err(failure) if failure.code == METHOD_NOT_FOUND => {
+            let page = match self.ask("tools/list", &raw(&members)?, None, context) {
+                Err(error) if failure_of(&error).is_some_and(|failure| failure.code == METHOD_NOT_FOUND) => {
                     self.listing = Some(listing);
-                    return Ok(Ok(()));
+                    return Ok(());
                 }
-                Err(failure) => return Ok(Err(failure)),
+                page => page?,
             };
-            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing).map(Ok) };
+            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing) };
             bytes += page.get().len();
             if bytes > LONGEST {
                 break;
@@ -68,28 +68,18 @@ impl Gate {
         Err(Error::new(Code::Server, "the server's list of tools does not end"))
     }
 
-    /// The same for a client that needs the tools.
-    pub(crate) fn need_list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<()> {
-        self.list(params, context)?.map_err(|failure| {
-            Error::new(Code::Server, format!("the server {} refused tools/list: {failure}", self.name))
-        })
-    }
-
     /// Decides about a call, and records it before it is sent, or its refusal.
     pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Started> {
         if self.listing.is_none() {
-            self.need_list(params, context)?;
+            self.list(params, context)?;
         }
         let call = Call::of(params)?;
         let decided = self.decide(&call);
-        let call_id = self.journal.call.clone();
-        let is_of_run = call_id.is_some();
-        let Call { tool, arguments } = &call;
+        let (Call { tool, arguments }, call_id) = (&call, self.journal.call.clone());
         let refused = decided.as_ref().err().map(|error| {
             json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
         });
-        let id = call_id.as_deref();
-        let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id: id, refused };
+        let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id: &call_id, refused };
         match decided {
             Ok(()) => {
                 let started = self.journal.start(&entry, tool, call_id.clone())?;
@@ -97,7 +87,7 @@ impl Gate {
                 Ok(started)
             }
             // The call is made again after the approval.
-            Err(error) if is_of_run && error.code() == Code::HumanRequired => Err(error),
+            Err(error) if call_id.is_some() && error.code() == Code::HumanRequired => Err(error),
             Err(error) => self.journal.note("mcp.refused", &entry).and(Err(error)),
         }
     }
@@ -140,7 +130,8 @@ impl Gate {
     /// Records these tools, and keeps them with the other pins.
     fn pin<'a>(&mut self, pins: &mut Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<()> {
         let seen: Pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.hash.clone())).collect();
-        self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": seen }))?;
+        self.journal.note("mcp.pinned", &json!({ "server": self.name, "tools": seen }))?;
+        self.journal.sync()?;
         pins.extend(seen);
         keep_pins(&self.name, pins, &self.home)
     }
@@ -194,16 +185,17 @@ impl Gate {
             self.check_pin(tool, &mut load_pins(&self.name, &self.home)?.unwrap_or_default())?;
         }
         let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
+        let arguments = call.arguments.as_ref().map_or("{}", |arguments| arguments.get());
         let shown = Shown {
             tool: Some(format!("{}: {}", self.name, tool.name)),
-            input: serde_json::from_str(call.arguments.get()).ok(),
+            input: serde_json::from_str(arguments).ok(),
             cwd: self.base.clone(),
             risk: "medium".to_owned(),
             rule: rule.to_owned(),
             why,
             ..Shown::default()
         };
-        let request = json!([self.name, call.tool, call.arguments.get(), rule]).to_string();
+        let request = json!([self.name, call.tool, arguments, rule]).to_string();
         let binds = Binds {
             request: keys::hash(request.as_bytes()),
             program: self.server.as_ref().map(|server| keys::hash(server.description.to_string().as_bytes())),
@@ -240,10 +232,11 @@ struct Entry<'a> {
     server: &'a str,
     client: &'a Option<Party>,
     tool: &'a str,
-    arguments: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: &'a Option<Box<RawValue>>,
     /// The id of the call in its run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    call_id: Option<&'a str>,
+    call_id: &'a Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<Value>,
 }

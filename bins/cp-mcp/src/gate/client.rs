@@ -2,7 +2,7 @@
 
 use cp_common::json::check;
 use cp_common::{Context, Error, Result};
-use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, read, request, response};
+use cp_mcp_wire::{Failure, Message, Meta, PARSE_ERROR, failure, read, request, response, result};
 use serde_json::value::RawValue;
 use serde_json::{from_str, json};
 
@@ -29,7 +29,7 @@ impl Gate {
                 let _ = self.send(request(None, &method, params.as_ref()));
             }
             Ok(Message::Answer { id, outcome }) => drop(self.send(response(id, outcome.as_ref()))),
-            Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), Err(&failure)),
+            Err((id, why)) => self.lines.push(failure(id.unwrap_or(RawValue::NULL), &why)),
         }
         Ok(())
     }
@@ -47,12 +47,9 @@ impl Gate {
         self.record_client(method, params)?;
         let call = match method {
             "tools/list" => {
-                if let Err(failure) = self.list(params, context)? {
-                    self.answer(id, Err(&failure));
-                    return Ok(());
-                }
-                let listed = self.listing.as_ref().map(|listing| listing.result(&self.redactor));
-                self.answer(id, Ok(&*listed.transpose()?.unwrap_or_default()));
+                self.list(params, context)?;
+                let listed = self.listing.as_ref().map(|listing| listing.result(&self.redactor)).transpose()?;
+                self.lines.push(result(id, &listed.unwrap_or_default()));
                 return Ok(());
             }
             "tools/call" => Some(self.begin(params, context)?),
@@ -68,16 +65,10 @@ impl Gate {
             return Ok(());
         }
         let members = members_of(params);
-        let read = match (method, params, members.get("_meta")) {
-            ("initialize", Some(params), _) => {
-                from_str(params.get()).map(|greeting: Initialize| (greeting.client_info, greeting.protocol_version))
-            }
-            (_, _, Some(meta)) => from_str(meta.get()).map(|meta: Meta| (meta.client, meta.version)),
-            (_, _, None) => return Ok(()),
-        };
-        let Ok((client, protocol)) = read else { return Ok(()) };
-        let (server, client) = (&self.name, self.client.insert(client));
-        let session = json!({ "server": server, "client": client, "protocol": protocol });
+        let said = if method == "initialize" { params } else { members.get("_meta").map(|meta| &**meta) };
+        let Some(client) = said.and_then(|said| from_str::<Meta>(said.get()).ok()) else { return Ok(()) };
+        let Meta { version, client, .. } = client;
+        let session = json!({ "server": self.name, "client": self.client.insert(client), "protocol": version });
         self.journal.note("mcp.session", &session).map(drop)
     }
 

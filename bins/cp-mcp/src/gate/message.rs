@@ -11,7 +11,7 @@ use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result, json};
 use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -36,8 +36,25 @@ pub(crate) fn party() -> Party {
     Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
 }
 
-/// The failure for an error.
+/// The error for a failure that a server answers.
+pub(crate) fn refused(server: &str, method: &str, failure: &Failure) -> Error {
+    let message = format!("the server {server} refused {method}: {failure}");
+    Error::new(Code::Server, message).with(FAILURE, serde_json::to_value(failure).unwrap_or_default())
+}
+
+/// The member of an error that has the failure of a server.
+const FAILURE: &str = "failure";
+
+/// The failure that a server has answered, if the error is one.
+pub(crate) fn failure_of(error: &Error) -> Option<Failure> {
+    Failure::deserialize(error.details().get(FAILURE)?).ok()
+}
+
+/// The failure for an error: that of a server stays its own.
 pub(crate) fn failed(error: &Error) -> Failure {
+    if let Some(failure) = failure_of(error) {
+        return failure;
+    }
     let code = if error.code() == Code::Validation { INVALID_REQUEST } else { INTERNAL_ERROR };
     Failure { code, message: described(error), data: error.to_value() }
 }

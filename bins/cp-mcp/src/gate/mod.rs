@@ -16,14 +16,14 @@ use cp_common::keys::random;
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_mcp_wire::{self as wire, Failure, Greeting, Party};
+use cp_mcp_wire::{self as wire, Greeting, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table, is_name};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use self::message::Id;
-pub(crate) use self::message::{failed, id_of, party, raw};
+pub(crate) use self::message::{failed, failure_of, id_of, party, raw, refused};
 use self::tools::Listing;
 use crate::record::{Journal, Started};
 use crate::stdio::{self, Event, Post};
@@ -122,8 +122,6 @@ pub(crate) struct Gate {
     warnings: Vec<String>,
     /// The number of lines of the server that are not messages.
     noise: u64,
-    /// True after the first response of the server.
-    has_answered: bool,
     /// The client, as soon as the ledger names it.
     client: Option<Party>,
     /// The changes and refused tools that a warning has named.
@@ -140,8 +138,8 @@ pub(crate) struct Gate {
     deadline: Option<Instant>,
 }
 
-/// The result of a request, or the failure that the server answers; the error is the gate's own.
-pub(crate) type Answer = Result<Result<Box<RawValue>, Failure>>;
+/// The result of a request. The error is the gate's own, or has the failure that the server answers.
+pub(crate) type Answer = Result<Box<RawValue>>;
 
 /// A request that has no response yet.
 struct Request {
@@ -176,7 +174,6 @@ impl Gate {
             lines: Vec::new(),
             warnings: Vec::new(),
             noise: 0,
-            has_answered: false,
             client: None,
             warned: HashSet::new(),
             in_flight: BTreeMap::new(),
@@ -188,18 +185,14 @@ impl Gate {
     }
 
     fn run(&mut self, context: &mut Context) -> Result<()> {
-        while self.deadline.is_none() || !self.in_flight.is_empty() {
+        let is_over = |deadline: Instant| deadline <= Instant::now();
+        while self.deadline.is_none_or(|deadline| !self.in_flight.is_empty() && !is_over(deadline)) {
             let event = match self.held.pop_front() {
                 None => stdio::next(&self.inbox, self.next_end(), context)?,
                 held => held,
             };
-            let handled = match event {
-                Some(event) => self.handle(event, context),
-                None if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => break,
-                None => self.time_out(),
-            };
-            self.flush(context)?;
-            handled?;
+            let handled = if let Some(event) = event { self.handle(event, context) } else { self.time_out() };
+            self.flush(context).and(handled)?;
         }
         Ok(())
     }
@@ -207,14 +200,13 @@ impl Gate {
     fn handle(&mut self, event: Event, context: &mut Context) -> Result<()> {
         match event {
             Event::FromClient(line) => self.receive_from_client(&line, context)?,
-            Event::ToClient(line) => self.lines.push(line),
+            Event::ToClient(line) | Event::Ended(_, line) => self.lines.push(line),
             Event::ClientLeft(left) => {
                 left?;
                 self.deadline = Some(Instant::now() + self.table.call_limit());
             }
             Event::FromServer(line) => self.receive_from_server(&line)?,
             Event::ServerLeft(exit) => self.server_exited(exit)?,
-            Event::Ended(..) => {}
         }
         Ok(())
     }
@@ -324,7 +316,7 @@ impl Gate {
                 let _ = self.send(wire::request(None, "notifications/cancelled", Some(&cancelled)));
             }
             let error = self.timed_out(&request.method);
-            self.end(&request, Err(error), true)?;
+            self.end(&request, Err(error))?;
         }
         Ok(())
     }
@@ -351,11 +343,8 @@ impl Gate {
     /// Counts a line of the server that is not a message, and names the first one.
     fn hear_noise(&mut self, line: &[u8]) {
         let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
-        if text.is_empty() {
-            return;
-        }
-        self.noise += 1;
-        if self.noise == 1 {
+        self.noise += u64::from(!text.is_empty());
+        if self.noise == 1 && !text.is_empty() {
             let text = printable_line(&text);
             self.warnings.push(format!("the server {} wrote a line that is not a message: {text}", self.name));
         }

@@ -6,7 +6,9 @@ use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, read,
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::message::{check_media, described, failed, id_of, is_response, raw, redact, redact_members, repaired};
+use super::message::{
+    check_media, described, failed, failure_of, id_of, is_response, raw, redact, redact_members, refused, repaired,
+};
 use super::{Answer, Gate, Request};
 
 /// The requests of a server that pass to the client. Others would use its model, which the owner pays for, or are not
@@ -47,40 +49,34 @@ impl Gate {
                 };
                 let reason = failure.message;
                 let message = format!("the response of the server {} cannot be read: {reason}", self.name);
-                return self.end(&request, Err(Error::new(Code::Server, message)), true);
+                return self.end(&request, Err(Error::new(Code::Server, message)));
             }
         }
         Ok(())
     }
 
     /// Ends a request, whose call is recorded.
-    pub(super) fn end(&mut self, request: &Request, answer: Answer, is_error: bool) -> Result<()> {
-        let result = answer.as_ref().ok().and_then(|outcome| outcome.as_deref().ok());
-        let hash = result.map(|result| hash(result.get().as_bytes()));
+    pub(super) fn end(&mut self, request: &Request, answer: Answer) -> Result<()> {
+        let read = |result: &RawValue| serde_json::from_str::<CallResult>(result.get()).is_ok_and(|read| read.is_error);
+        let is_error = answer.as_deref().map_or(true, |result| request.call.is_some() && read(result));
+        let hash = answer.as_ref().ok().map(|result| hash(result.get().as_bytes()));
         self.journal.end(request.call.as_ref(), is_error, hash.as_deref(), None)?;
         match answer {
             answer if request.is_own => self.answered = Some(answer),
-            Ok(outcome) => self.answer(&request.id, outcome.as_deref()),
+            Ok(answer) => self.lines.push(result(&request.id, &answer)),
             Err(error) => self.refuse(&request.id, &request.method, &error),
         }
         Ok(())
     }
 
-    /// Answers a request of the client.
-    pub(super) fn answer(&mut self, id: &RawValue, outcome: Result<&RawValue, &Failure>) {
-        self.lines.push(response(id, outcome.as_ref().map_err(|failure| *failure)));
-    }
-
     /// Refuses a request of the client. A refused tool call is a failed result, because the model reads only results.
     pub(super) fn refuse(&mut self, id: &RawValue, method: &str, error: &Error) {
-        let line = match method {
-            "tools/call" => {
-                let content = json!([{ "type": "text", "text": described(error) }]);
-                result(id, &json!({ "content": content, "isError": true }))
-            }
-            _ => failure(id, &failed(error)),
-        };
-        self.lines.push(line);
+        self.lines.push(if method == "tools/call" && failure_of(error).is_none() {
+            let content = json!([{ "type": "text", "text": described(error) }]);
+            result(id, &json!({ "content": content, "isError": true }))
+        } else {
+            failure(id, &failed(error))
+        });
     }
 
     fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
@@ -89,21 +85,20 @@ impl Gate {
         let Some(request) = self.in_flight.remove(id).or_else(|| self.in_flight.remove(number)) else {
             return Ok(());
         };
-        self.has_answered = true;
-        let mut is_error = true;
-        let answer = self.checked(&request, outcome, &mut is_error);
-        self.end(&request, answer, is_error)
+        let answer = self.checked(&request, outcome);
+        self.end(&request, answer)
     }
 
     /// A response without secrets; the error of a result that does not pass.
-    fn checked(&mut self, request: &Request, outcome: Result<&RawValue, Failure>, is_error: &mut bool) -> Answer {
+    fn checked(&self, request: &Request, outcome: Result<&RawValue, Failure>) -> Answer {
         let result = match outcome {
             // The parts of a list are redacted when it is complete.
             Ok(list) if request.method == "tools/list" => list.to_owned(),
             Ok(result) => redact_members(&self.redactor, result).unwrap_or_else(|| result.to_owned()),
             Err(failure) => {
                 let redacted = redact(&self.redactor, &raw(&failure)?);
-                return Ok(Err(redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure)));
+                let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
+                return Err(refused(&self.name, &request.method, &failure));
             }
         };
         if request.call.is_some() {
@@ -112,16 +107,15 @@ impl Gate {
                 return Err(Error::new(Code::Forbidden, not_passed(method)));
             }
             check_media(&read)?;
-            *is_error = read.is_error;
         }
-        Ok(Ok(result))
+        Ok(result)
     }
 
     /// Fails all requests, because the server has exited.
     pub(super) fn server_exited(&mut self, mut error: Error) -> Result<()> {
         let Some(server) = self.server.take() else { return Ok(()) };
         server.close();
-        if self.has_answered {
+        if self.listing.is_some() {
             // The server has worked before, so a hint about its start would mislead.
             error = Error::new(error.code(), error.message());
         }
@@ -129,7 +123,7 @@ impl Gate {
         self.count_noise();
         self.listing = None;
         let mut left = std::mem::take(&mut self.in_flight).into_values();
-        left.try_for_each(|request| self.end(&request, Err(Error::from_value(&error.to_value())), true))
+        left.try_for_each(|request| self.end(&request, Err(Error::from_value(&error.to_value()))))
     }
 }
 

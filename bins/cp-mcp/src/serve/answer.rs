@@ -76,9 +76,8 @@ impl Answer {
         let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
         let mut answer = Self::of_text(format!("{error}{hint}"), true);
         let mut value = error.to_value();
-        // The text has the other members.
-        value.as_object_mut().map(|members| members.remove("message"));
         if let Some(details) = value.get_mut("details").and_then(Value::as_object_mut) {
+            // The text has them.
             details.retain(|name, _| !matches!(name.as_str(), "approval" | "_untrusted" | "hint"));
         }
         answer.data.insert("error".to_owned(), value);
@@ -122,11 +121,11 @@ impl Answer {
     }
 
     /// The result of `tools/call`.
-    pub(super) fn into_value(mut self, has_output: bool) -> Value {
+    pub(super) fn into_value(mut self) -> Value {
         if let Some(asks) = self.asks {
             return asks;
         }
-        if has_output || self.is_error {
+        if !self.is_data {
             self.data.entry("output").or_insert_with(|| self.text.clone().into());
         }
         self.blocks.insert(0, json!({ "type": "text", "text": self.text }));

@@ -9,13 +9,13 @@ use cp_common::program::approval::{answered, description, grant, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, keys, signals};
 use cp_ledger::format::approval::Said;
-use cp_mcp_wire::result;
+use cp_mcp_wire::{Meta, result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
-use super::protocol::{Client, FormAction, complete, form_action};
-use super::shared::{Shared, Stop};
+use super::protocol::{FormAction, complete, form_action};
+use super::shared::{Look, Shared, Stop};
 use super::tools::Action;
 use crate::gate::raw;
 use crate::stdio::{Event, locked};
@@ -28,10 +28,8 @@ pub(super) struct Call {
     pub input_hash: String,
     /// The action, or the error in its arguments.
     pub action: Result<Action>,
-    /// True if its answer is text, and not data.
-    pub has_text: bool,
     pub consent: Option<Consent>,
-    pub client: Client,
+    pub client: Meta,
     /// The token for progress notifications.
     pub progress: Option<Value>,
     pub stop: Arc<Stop>,
@@ -39,32 +37,29 @@ pub(super) struct Call {
 
 /// Runs a call, and posts its response.
 pub(super) fn work(call: Call, shared: &Shared) {
-    let line = if call.stop.load(Relaxed) { None } else { response(&call, shared) };
-    let _ = shared.post.send(Event::Ended(call.stop, line.unwrap_or_default()));
-}
-
-/// Runs a call; `None` if it was cancelled.
-fn response(call: &Call, shared: &Shared) -> Option<String> {
     // A signal must not interrupt the cleanup of started processes.
     let _effect = signals::effect();
-    let answer = recorded(call, shared).unwrap_or_else(|error| Some(Answer::of_error(error)));
-    let value = answer?.into_value(call.has_text);
-    Some(result(&call.id, &complete(value, call.client.is_modern(), false)))
+    let answer = if call.stop.load(Relaxed) { Ok(None) } else { recorded(&call, shared) };
+    let line = answer.unwrap_or_else(|error| Some(Answer::of_error(error))).map_or_else(String::new, |answer| {
+        result(&call.id, &complete(answer.into_value(), call.client.is_modern(), false))
+    });
+    let _ = shared.post.send(Event::Ended(call.stop, line));
 }
 
-/// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.
+/// Runs a call, and records the call and its result; `None` if it was cancelled. The programs record their effects
+/// themselves, and sync them first.
 fn recorded(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     let Call { name, client, input_hash, stop, .. } = call;
     let intent = json!({
         "call_id": call.id(),
         "tool": name,
         "input_hash": input_hash,
-        "client": client.party,
+        "client": client.client,
         "protocol": client.version,
     });
     let started = shared.journal().start(&intent, name, Some(call.id()))?;
-    let answer = done(call, shared).unwrap_or_else(|error| Some(Answer::of_error(error)));
-    let mut answer = answer.filter(|_| !stop.load(Relaxed));
+    let answer = done(call, shared).unwrap_or_else(Answer::of_error);
+    let mut answer = (!stop.load(Relaxed)).then_some(answer);
     let mut journal = shared.journal();
     let hash = answer.as_ref().map(|answer| keys::hash(answer.text.as_bytes()));
     let kept = answer.as_mut().map(|answer| answer.shorten(journal.path())).transpose()?.flatten();
@@ -72,43 +67,40 @@ fn recorded(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     Ok(answer)
 }
 
-/// The answer of a call; `None` if it was cancelled.
-fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
-    let (began, stop) = (Instant::now(), &*call.stop);
-    let mut told = None;
-    let mut looked = || {
-        let seconds = told.map_or(Some(0), |before| Some(began.elapsed().as_secs()).filter(|now| now > &before));
-        if let (Some(token), Some(seconds)) = (&call.progress, seconds) {
-            told = Some(seconds);
-            call.tell(token, seconds, shared);
+/// The answer of a call.
+fn done(call: &Call, shared: &Shared) -> Result<Answer> {
+    let (began, mut next) = (Instant::now(), 0);
+    // Tells the client the progress each second. Fails if the call was cancelled.
+    let mut look = || {
+        let seconds = began.elapsed().as_secs();
+        if let Some(token) = call.progress.as_ref().filter(|_| seconds >= next) {
+            next = seconds + 1;
+            shared.tell(None, "notifications/progress", &json!({ "progressToken": token, "progress": seconds }));
         }
+        if call.stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(()) }
     };
-    looked();
-    match call.action.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
-        Action::Exec { tool, input } => {
-            let made = call.made(tool, input)?;
-            let (line, mut consent) = (made.input.get(), call.consent.clone());
-            // Each start of a command line repeats its effects, so the approval is settled before it starts again.
-            let kept = |_| locked(&shared.paused).get(line).map(Error::from_value);
-            let mut paused = consent.as_ref().and_then(kept);
-            loop {
-                let error = match paused.take().map_or_else(|| shared.exec(&made, stop, &mut looked), Err) {
-                    Err(error) if error.code() == Code::HumanRequired => error,
-                    result => return Ok(result?.map(Answer::of_result)),
-                };
-                let kept = error.to_value();
-                if let Some(answer) = settled(error, consent.take(), call, shared)? {
-                    if tool == "bash" {
-                        shared.keep_paused(line, kept);
-                    }
-                    return Ok(Some(answer));
-                }
-                locked(&shared.paused).remove(line);
-            }
-        }
+    look()?;
+    let (tool, input) = match call.action.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
+        Action::Exec { tool, input } => (tool, input),
         Action::Ask { program, words, input, all } => {
             let answer = if program == "cp-llm" { Answer::of_message } else { Answer::of_data };
-            Ok(shared.ask(program, words, input, *all, stop, &mut looked)?.map(answer))
+            return shared.ask(program, words, input, *all, &mut look).map(answer);
+        }
+    };
+    let made = ToolCall { id: call.id(), name: tool.clone(), input: raw(input)?, timeout: None, untrusted: Vec::new() };
+    let (line, mut consent) = (made.input.get(), call.consent.clone());
+    // Each start of a command line repeats its effects, so the approval is settled before it starts again.
+    let mut paused = consent.as_ref().and_then(|_| locked(&shared.paused).remove(line));
+    loop {
+        let outcome = paused.take().map_or_else(|| shared.exec(&made, &mut look), |kept| Err(Error::from_value(&kept)));
+        let error = match outcome {
+            Err(error) if error.code() == Code::HumanRequired => error,
+            outcome => return outcome.map(Answer::of_result),
+        };
+        let kept = error.to_value();
+        if let Some(answer) = settled(error, consent.take(), call, shared, &mut look)? {
+            shared.keep_paused(line, kept);
+            return Ok(answer);
         }
     }
 }
@@ -117,19 +109,6 @@ impl Call {
     /// Its id as a text.
     fn id(&self) -> String {
         serde_json::from_str(self.id.get()).unwrap_or_else(|_| self.id.get().to_owned())
-    }
-
-    /// The call for cp-exec.
-    fn made(&self, tool: &str, input: &impl serde::Serialize) -> Result<ToolCall> {
-        let (id, name, input) = (self.id(), tool.to_owned(), raw(input)?);
-        Ok(ToolCall { id, name, input, timeout: None, untrusted: Vec::new() })
-    }
-
-    fn tell(&self, token: &Value, seconds: u64, shared: &Shared) {
-        let message =
-            if seconds == 0 { format!("{} begins", self.name) } else { format!("{} for {seconds} s", self.name) };
-        let params = json!({ "progressToken": token, "progress": seconds, "message": message });
-        shared.tell(None, "notifications/progress", &params);
     }
 }
 
@@ -159,7 +138,13 @@ impl Consent {
 }
 
 /// Settles the approval that a call waits for. `None`: it is granted, and the same call continues with it.
-fn settled(paused: Error, consent: Option<Consent>, call: &Call, shared: &Shared) -> Result<Option<Answer>> {
+fn settled(
+    paused: Error,
+    consent: Option<Consent>,
+    call: &Call,
+    shared: &Shared,
+    look: Look<'_>,
+) -> Result<Option<Answer>> {
     let client = &call.client;
     let Some(mut approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
         return Err(paused);
@@ -172,7 +157,7 @@ fn settled(paused: Error, consent: Option<Consent>, call: &Call, shared: &Shared
         consent
     } else {
         let (token, _) = issue(&shared.home, &approval)?;
-        if !client.asks {
+        if !client.has_forms() {
             let done = if is_of_line { "This program was not started." } else { "Nothing was done." };
             return Ok(Some(Answer::preview(&description(&approval), done, &token, &approval)));
         }
@@ -184,11 +169,11 @@ fn settled(paused: Error, consent: Option<Consent>, call: &Call, shared: &Shared
             let requests = json!({ QUESTION: { "method": "elicitation/create", "params": form } });
             return Ok(Some(Answer::asking(&requests, &token)));
         }
-        let action = shared.ask_client(&token, "elicitation/create", &form, &call.stop)?;
+        let action = shared.ask_client(&token, "elicitation/create", &form, look)?;
         Consent { token, action, how: How::Approver }
     };
     redeem(&shared.home, &token, &approval)?;
-    let who = &client.party.name;
+    let who = &client.client.name;
     match action {
         FormAction::Accept => {
             let mut yes = Grant::by("host", who, how);

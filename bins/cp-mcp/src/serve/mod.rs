@@ -7,10 +7,8 @@ mod server;
 mod shared;
 mod tools;
 
-use std::path::PathBuf;
-
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 
 use self::server::serve;
 
@@ -28,20 +26,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Offer these programs as tools to any agent
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The working directory of commands, and `.` in the policy (default: the working directory)
-    #[arg(long, short = 'C', value_name = "DIR")]
-    cwd: Option<PathBuf>,
     /// Only these tools, by name
     #[arg(long = "only", value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if let Some(cwd) = &args.cwd {
-        let base = cwd.canonicalize();
-        context.options.base =
-            Some(base.map_err(|e| Error::not_found(format!("the working directory: {e}")).in_file(cwd))?);
-    }
     // A missing tree is reported before a client calls a tool.
     context.root()?;
     serve(&args.tools, context)

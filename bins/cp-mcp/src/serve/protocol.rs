@@ -1,6 +1,6 @@
 //! The client of a request, and the form of a result in the protocol version of the request.
 
-use cp_mcp_wire::{Failure, HANDSHAKES, INVALID_PARAMS, Initialize, LEGACY, MODERN, Meta, Party, UNSUPPORTED_VERSION};
+use cp_mcp_wire::{Failure, HANDSHAKES, INVALID_PARAMS, LEGACY, MODERN, Meta, UNSUPPORTED_VERSION};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -13,16 +13,6 @@ const INSTRUCTIONS: &str = "Commands and file changes are decided about by a pol
 
 /// How long a client may cache a list, which does not change while the server runs, in milliseconds.
 const KEPT: u64 = 3_600_000;
-
-/// The client of a request.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Client {
-    pub party: Party,
-    /// The version of the protocol.
-    pub version: String,
-    /// True if it supports forms.
-    pub asks: bool,
-}
 
 /// The action of a client's response to a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -39,43 +29,30 @@ pub(super) fn form_action(result: &Value) -> Option<FormAction> {
     FormAction::deserialize(result.get("action")?).ok()
 }
 
-impl Client {
-    /// True for the version without sessions.
-    pub(super) fn is_modern(&self) -> bool {
-        self.version == MODERN
+/// The client in the metadata of a request; `None` if the request belongs to a handshake. A client that only looks for
+/// the versions may leave out its capabilities.
+pub(super) fn client_of(params: &Map<String, Value>, only_looks: bool) -> Result<Option<Meta>, Failure> {
+    let Some(meta) = params.get("_meta").filter(|meta| meta.get(Meta::VERSION).is_some()) else { return Ok(None) };
+    let client = Meta::deserialize(meta).map_err(|e| Failure::new(INVALID_PARAMS, format!("_meta: {e}")))?;
+    if !client.is_modern() {
+        let message = format!("the version {} is not served without a handshake", client.version);
+        let data = json!({ "supported": [MODERN], "requested": client.version });
+        return Err(Failure { data, ..Failure::new(UNSUPPORTED_VERSION, message) });
     }
+    if !client.capabilities.is_object() && !only_looks {
+        return Err(Failure::new(INVALID_PARAMS, "`_meta` has no clientCapabilities"));
+    }
+    Ok(Some(client))
+}
 
-    fn new(party: Party, version: &str, capabilities: &Value) -> Self {
-        // An empty object means forms; an object that lists only other modes does not.
-        let ways = capabilities.get("elicitation").and_then(Value::as_object);
-        let asks = ways.is_some_and(|ways| ways.is_empty() || ways.contains_key("form"));
-        Self { party, version: version.to_owned(), asks }
+/// The client of a handshake. It gets its requested version if that is supported.
+pub(super) fn greeted(params: Map<String, Value>) -> Result<Meta, Failure> {
+    let asked = Meta::deserialize(Value::Object(params));
+    let mut client = asked.map_err(|e| Failure::new(INVALID_PARAMS, format!("initialize: {e}")))?;
+    if !HANDSHAKES.contains(&client.version.as_str()) {
+        LEGACY.clone_into(&mut client.version);
     }
-
-    /// The client in the metadata of a request; `None` if the request belongs to a handshake. A client that only looks
-    /// for the versions may leave out its capabilities.
-    pub(super) fn of(params: &Map<String, Value>, only_looks: bool) -> Result<Option<Self>, Failure> {
-        let Some(meta) = params.get("_meta").filter(|meta| meta.get(Meta::VERSION).is_some()) else { return Ok(None) };
-        let invalid = |e| Failure::new(INVALID_PARAMS, format!("_meta: {e}"));
-        let Meta { version, client, capabilities } = Meta::deserialize(meta).map_err(invalid)?;
-        if version != MODERN {
-            let message = format!("the version {version} is not served without a handshake");
-            let data = json!({ "supported": [MODERN], "requested": version });
-            return Err(Failure { data, ..Failure::new(UNSUPPORTED_VERSION, message) });
-        }
-        if !capabilities.is_object() && !only_looks {
-            return Err(Failure::new(INVALID_PARAMS, "`_meta` has no clientCapabilities"));
-        }
-        Ok(Some(Self::new(client, &version, &capabilities)))
-    }
-
-    /// The client of a handshake. It gets its requested version if that is supported.
-    pub(super) fn greeting(params: &Map<String, Value>) -> Result<Self, Failure> {
-        let asked = Initialize::deserialize(Value::Object(params.clone()));
-        let asked = asked.map_err(|e| Failure::new(INVALID_PARAMS, format!("initialize: {e}")))?;
-        let wanted = HANDSHAKES.into_iter().find(|version| *version == asked.protocol_version);
-        Ok(Self::new(asked.client_info, wanted.unwrap_or(LEGACY), &asked.capabilities))
-    }
+    Ok(client)
 }
 
 /// The description of the server, with the negotiated version of a handshake or the versions without one.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use cp_common::{Context, Result, keys, signals};
 use cp_mcp_wire::{
-    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MODERN, Message, read, response,
+    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MODERN, Message, Meta, read, response,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, Consent, work};
-use super::protocol::{Client, complete, form_action, greeting, members};
+use super::protocol::{client_of, complete, form_action, greeted, greeting, members};
 use super::shared::{Shared, Stop};
 use super::tools::{Tool, tools_of};
 use crate::gate::failed;
@@ -22,8 +22,8 @@ use crate::stdio::{self, Event, Post, workers};
 
 /// The most calls that run at the same time. Others wait.
 const SLOTS: usize = 8;
-/// The most active calls, and the most bytes of their arguments. Further calls are refused.
-const ACTIVE: (usize, usize) = (264, 16 << 20);
+/// The most active calls. Further ones are refused.
+const ACTIVE: usize = 264;
 /// The longest line of a client, in bytes, which is also the limit of cp-exec.
 const LONGEST: usize = 5 << 18;
 /// How long calls may continue after the end of the client's input.
@@ -49,55 +49,44 @@ struct Server<'a> {
     root: PathBuf,
     post: Post,
     /// The client of the handshake.
-    handshake_client: Option<Client>,
+    handshake_client: Option<Meta>,
     /// The state of all calls, and the queue of the threads that run them. The first call starts both.
     workers: Option<(Arc<Shared>, SyncSender<Call>)>,
-    active: Vec<Active>,
-}
-
-/// A call that runs or waits.
-struct Active {
-    /// Its id, as the client wrote it.
-    id: String,
-    stop: Arc<Stop>,
-    /// The length of its arguments.
-    bytes: usize,
+    /// The ids of the calls, as the client wrote them, and their stop signals. A call that has ended has dropped its own.
+    active: Vec<(String, Arc<Stop>)>,
 }
 
 impl Server<'_> {
     /// Handles events until the client's input ends and its calls have ended, or their grace period is over.
     fn work(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         let mut until = None;
-        loop {
-            if until.is_some_and(|until| until <= Instant::now() || self.active.is_empty()) {
-                return Ok(());
-            }
+        while until.is_none_or(|until| until > Instant::now() && self.is_active()) {
             match stdio::next(inbox, until, self.context)? {
-                None | Some(Event::FromServer(_) | Event::ServerLeft(_)) => {}
                 Some(Event::FromClient(line)) => self.line(&line)?,
                 Some(Event::ToClient(line)) => stdio::write(&line, self.context)?,
-                Some(Event::Ended(stop, line)) => {
-                    self.active.retain(|call| !Arc::ptr_eq(&call.stop, &stop));
+                Some(Event::Ended(call, line)) => {
+                    drop(call);
                     stdio::write(&line, self.context)?;
                 }
-                Some(Event::ClientLeft(left)) => {
-                    left?;
-                    until = Some(Instant::now() + GRACE);
-                }
+                Some(Event::ClientLeft(left)) => until = left.map(|()| Some(Instant::now() + GRACE))?,
+                None | Some(Event::FromServer(_) | Event::ServerLeft(_)) => {}
             }
         }
+        Ok(())
+    }
+
+    /// True if a call runs or waits.
+    fn is_active(&mut self) -> bool {
+        self.active.retain(|(_, stop)| Arc::strong_count(stop) > 1);
+        !self.active.is_empty()
     }
 
     /// Stops the active calls, and waits until their processes are killed.
     fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         // A signal must not end this program before its calls.
         let _effect = signals::effect();
-        self.active.iter().for_each(|call| call.stop.store(true, Relaxed));
-        while !self.active.is_empty() {
-            if let Ok(Event::Ended(stop, _)) = inbox.recv() {
-                self.active.retain(|call| !Arc::ptr_eq(&call.stop, &stop));
-            }
-        }
+        self.active.iter().for_each(|(_, stop)| stop.store(true, Relaxed));
+        while self.is_active() && inbox.recv().is_ok() {}
         let Some((shared, _)) = &self.workers else { return Ok(()) };
         let finished = shared.finish();
         shared.journal().sync()?;
@@ -136,12 +125,12 @@ impl Server<'_> {
     fn request(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Answered<Option<Value>> {
         let params = members(params)?;
         if method == "initialize" {
-            let client = Client::greeting(&params)?;
+            let client = greeted(params)?;
             let value = greeting(("protocolVersion", json!(client.version)));
             self.handshake_client = Some(client);
             return Ok(Some(value));
         }
-        let own = Client::of(&params, method == "server/discover")?;
+        let own = client_of(&params, method == "server/discover")?;
         let is_modern = own.is_some();
         let client = own.or_else(|| self.handshake_client.clone()).unwrap_or_default();
         let (value, is_list) = match method {
@@ -162,15 +151,14 @@ impl Server<'_> {
     }
 
     /// Queues a call.
-    fn call(&mut self, id: &RawValue, mut params: Map<String, Value>, client: Client) -> Answered<()> {
+    fn call(&mut self, id: &RawValue, mut params: Map<String, Value>, client: Meta) -> Answered<()> {
+        if self.is_active() && self.active.len() >= ACTIVE {
+            return Err(Failure::new(INTERNAL_ERROR, format!("{ACTIVE} calls are under way already")));
+        }
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let tool = self.tools.iter().find(|tool| tool.name() == name);
         let tool = tool.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")))?;
-        let bytes: usize = self.active.iter().map(|call| call.bytes).sum();
-        if self.active.len() >= ACTIVE.0 || bytes >= ACTIVE.1 {
-            return Err(Failure::new(INTERNAL_ERROR, format!("{} calls are under way already", self.active.len())));
-        }
-        if self.active.iter().any(|call| call.id == id.get() && !call.stop.load(Relaxed)) {
+        if self.active.iter().any(|(active, stop)| active == id.get() && !stop.load(Relaxed)) {
             return Err(Failure::new(INVALID_REQUEST, format!("a call with the id {id} is under way")));
         }
         let mut arguments = match params.remove("arguments") {
@@ -181,22 +169,22 @@ impl Server<'_> {
         let input = Value::Object(arguments.clone()).to_string();
         let (input_hash, stop) = (keys::hash(input.as_bytes()), Arc::<Stop>::default());
         let consent = Consent::of(&params, &mut arguments);
-        let (action, has_text) = (tool.action(arguments, &self.root), tool.has_text);
+        let action = tool.action(arguments, &self.root);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         let queue = self.queue(&client).map_err(|error| failed(&error.without_secrets()))?;
-        self.active.push(Active { id: id.get().to_owned(), stop: Arc::clone(&stop), bytes: input.len() });
-        let call = Call { id: id.to_owned(), name, input_hash, action, has_text, consent, client, progress, stop };
+        self.active.push((id.get().to_owned(), Arc::clone(&stop)));
+        let call = Call { id: id.to_owned(), name, input_hash, action, consent, client, progress, stop };
         queue.send(call).map_err(|_| Failure::new(INTERNAL_ERROR, "no thread runs calls"))
     }
 
     /// The queue of the threads that run calls, which has space for all active ones. The first call starts them.
-    fn queue(&mut self, client: &Client) -> Result<SyncSender<Call>> {
+    fn queue(&mut self, client: &Meta) -> Result<SyncSender<Call>> {
         if let Some((_, queue)) = &self.workers {
             return Ok(queue.clone());
         }
         let shared = Arc::new(Shared::new(client, self.post.clone(), self.context)?);
         let own = Arc::clone(&shared);
-        let queue = workers("call", SLOTS, ACTIVE.0, move |call| work(call, &own))?;
+        let queue = workers("call", SLOTS, ACTIVE, move |call| work(call, &own))?;
         self.workers = Some((shared, queue.clone()));
         Ok(queue)
     }
@@ -204,7 +192,7 @@ impl Server<'_> {
     /// Stops a call. A cancelled call gets no response.
     fn cancel(&mut self, params: Option<&RawValue>) {
         let id = members(params).ok().and_then(|params| params.get("requestId").map(Value::to_string));
-        let meant = self.active.iter().filter(|call| Some(&call.id) == id.as_ref());
-        meant.for_each(|call| call.stop.store(true, Relaxed));
+        let meant = self.active.iter().filter(|(active, _)| Some(active) == id.as_ref());
+        meant.for_each(|(_, stop)| stop.store(true, Relaxed));
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -13,14 +12,14 @@ use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find};
 use cp_common::home::Home;
 use cp_common::program::grant::{LIFETIME, policy_hash};
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Code, ToolCall, ToolResult};
+use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result, clock, coprocess};
-use cp_mcp_wire::request;
+use cp_mcp_wire::{Meta, request};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::protocol::{Client, FormAction};
+use super::protocol::FormAction;
 use crate::gate::raw;
 use crate::record::Journal;
 use crate::stdio::{Event, Post, locked};
@@ -28,16 +27,17 @@ use crate::stdio::{Event, Post, locked};
 /// True if a call was cancelled.
 pub(super) type Stop = AtomicBool;
 
+/// Is called while a call waits. Fails if it was cancelled.
+pub(super) type Look<'a> = &'a mut dyn FnMut() -> Result<()>;
+
 /// An idle coprocess, and the hash of the policy that it has read.
 struct Warm {
     policy: Option<String>,
     part: Child,
 }
 
-/// How often a wait for a program checks for a cancellation.
-const LOOK_AT_PROGRAM: Duration = Duration::from_millis(20);
-/// How often a wait for a form checks for a cancellation.
-const LOOK_AT_FORM: Duration = Duration::from_millis(50);
+/// How often a wait looks for a cancellation.
+const POLL: Duration = Duration::from_millis(20);
 
 /// The most command lines that wait for an approval.
 const MOST_PAUSED: usize = 1000;
@@ -66,9 +66,9 @@ struct Started {
 
 impl Shared {
     /// Starts with the first call of a client, in the named session or a new one.
-    pub(super) fn new(client: &Client, post: Post, context: &mut Context) -> Result<Self> {
+    pub(super) fn new(client: &Meta, post: Post, context: &mut Context) -> Result<Self> {
         let plain = |c: char| if c == '/' || c.is_control() { '-' } else { c };
-        let host: String = client.party.name.chars().map(plain).collect();
+        let host: String = client.client.name.chars().map(plain).collect();
         let host = if host.is_empty() { "mcp".to_owned() } else { host };
         // The protocol has no session id over standard streams, so the process id is used.
         let id = format!("{}-{}", clock::unix_seconds(), std::process::id());
@@ -78,11 +78,10 @@ impl Shared {
             context.options.session = Some(session_id);
         }
         let mut journal = Journal::new(context)?;
-        let (name, version) = (&client.party.name, &client.party.version);
-        journal.intend(
-            "mcp.session",
-            &json!({ "host": host, "host_session": id, "client": { "name": name, "version": version }, "protocol": client.version }),
-        )?;
+        let Meta { client: party, version, .. } = client;
+        let session = json!({ "host": host, "host_session": id, "client": party, "protocol": version });
+        journal.note("mcp.session", &session)?;
+        journal.sync()?;
         let mut flags = context.handed_on();
         if !context.options.quiet {
             flags.push("--quiet".into());
@@ -121,20 +120,20 @@ impl Shared {
 
     /// Sends a form to the client, with its token as the id, and waits for the lifetime of the token. Without a response
     /// the form is dismissed.
-    pub(super) fn ask_client(&self, token: &str, method: &str, form: &Value, stop: &Stop) -> Result<FormAction> {
+    pub(super) fn ask_client(&self, token: &str, method: &str, form: &Value, look: Look<'_>) -> Result<FormAction> {
         let id = raw(&token)?;
         let (sender, answer) = sync_channel(1);
         locked(&self.questions).insert(id.get().to_owned(), sender);
         self.tell(Some(&id), method, form);
         let until = Instant::now() + LIFETIME;
         let word = loop {
-            match answer.recv_timeout(LOOK_AT_FORM) {
-                Err(RecvTimeoutError::Timeout) if !stop.load(Relaxed) && Instant::now() < until => {}
-                word => break word.unwrap_or(FormAction::Cancel),
+            let (word, looked) = (answer.recv_timeout(POLL), look());
+            if looked.is_err() || word != Err(RecvTimeoutError::Timeout) || Instant::now() > until {
+                break looked.map(|()| word.unwrap_or(FormAction::Cancel));
             }
         };
         locked(&self.questions).remove(id.get());
-        if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
+        word
     }
 
     /// Passes a response of the client to the waiting call. A response without an action decides nothing.
@@ -144,21 +143,18 @@ impl Shared {
         }
     }
 
-    /// Runs a call by a coprocess; `None` if it was cancelled, after its processes were killed.
-    pub(super) fn exec(&self, call: &ToolCall, stop: &Stop, looked: &mut dyn FnMut()) -> Result<Option<ToolResult>> {
+    /// Runs a call by a coprocess, which is killed with all its processes if the call is cancelled.
+    pub(super) fn exec(&self, call: &ToolCall, look: Look<'_>) -> Result<ToolResult> {
         let mut warm = self.warm()?;
         warm.part.send(Kind::ToolCall.name(), call)?;
-        while !warm.part.wait_line(LOOK_AT_PROGRAM)? {
-            looked();
-            if stop.load(Relaxed) {
-                return Ok(None);
-            }
+        while !warm.part.wait_line(POLL)? {
+            look()?;
         }
         let outcome = warm.part.receive(|_, record| record.read());
         if !outcome.as_ref().is_err_and(Error::is_fatal) {
             locked(&self.idle).push(warm);
         }
-        outcome.map(Some)
+        outcome
     }
 
     /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new
@@ -178,40 +174,25 @@ impl Shared {
         Ok(Warm { policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
     }
 
-    /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was
-    /// cancelled.
-    pub(super) fn ask(
-        &self,
-        program: &str,
-        words: &[String],
-        input: &str,
-        all: bool,
-        stop: &Stop,
-        looked: &mut dyn FnMut(),
-    ) -> Result<Option<Value>> {
+    /// Runs a program and returns its answer, with the records of a stream as `items`.
+    pub(super) fn ask(&self, program: &str, words: &[String], input: &str, all: bool, look: Look<'_>) -> Result<Value> {
         let (mut items, mut flags) = (Vec::new(), self.flags.clone());
         if all && let Some(at) = flags.iter().position(|flag| flag == "--session") {
             flags.drain(at..at + 2);
         }
         let answer = coprocess::ask_each(program, words, input.as_bytes(), flags, &mut |line| {
-            if let Some(line) = line {
-                let record = Record::parse(line)?;
-                items.push(if record.ok { record.read()? } else { json!({ "error": record.failure().to_value() }) });
-                return Ok(());
-            }
-            looked();
-            if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(()) }
+            let Some(line) = line else { return look() };
+            let record = Record::parse(line)?;
+            items.push(if record.ok { record.read()? } else { json!({ "error": record.failure().to_value() }) });
+            Ok(())
         });
-        let last: Value = match answer {
-            Err(_) if stop.load(Relaxed) => return Ok(None),
-            answer => answer?.data,
-        };
+        let last: Value = answer?.data;
         if items.is_empty() && last.get("total").is_none() {
-            return Ok(Some(last));
+            return Ok(last);
         }
         let mut answer = Map::from_iter([("items".to_owned(), items.into())]);
         answer.extend(last.as_object().cloned().unwrap_or_default());
-        Ok(Some(answer.into()))
+        Ok(answer.into())
     }
 
     /// Ends the input of the coprocesses, and waits until they exit.

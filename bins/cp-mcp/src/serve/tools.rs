@@ -24,9 +24,6 @@ pub(super) struct Tool {
     /// The tool for `tools/list`.
     #[serde(flatten)]
     pub(super) listed: Map<String, Value>,
-    /// True if its answer is text, and not data.
-    #[serde(skip)]
-    pub(super) has_text: bool,
     #[serde(skip)]
     arguments: OnceLock<std::result::Result<Schema, String>>,
 }
@@ -70,11 +67,8 @@ pub(super) fn tools_of(names: &[String]) -> Result<Vec<Tool>> {
         return Err(error.nearest(unknown, known.iter().copied(), &otherwise));
     }
     tools.retain(|tool| names.is_empty() || names.iter().any(|name| name == tool.name()));
-    for tool in &mut tools {
-        tool.has_text = tool.listed["outputSchema"] == "text";
-        if tool.has_text {
-            tool.listed["outputSchema"] = text.clone();
-        }
+    for tool in tools.iter_mut().filter(|tool| tool.listed["outputSchema"] == "text") {
+        tool.listed["outputSchema"] = text.clone();
     }
     Ok(tools)
 }

@@ -17,5 +17,4 @@ fn only_the_tools_that_are_named_are_there() {
     client.end();
     let error = place.run(&["serve", "--only", "cp_rum"]).failed(2, "E_USAGE");
     assert_eq!(error["details"]["hint"], "did you mean `cp_run`?");
-    place.run(&["serve", "--cwd", "none"]).failed(3, "E_NOT_FOUND");
 }

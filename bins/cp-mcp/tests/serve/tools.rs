@@ -132,7 +132,7 @@ fn the_root_is_where_commands_run_and_what_a_dot_means() {
     let place = place();
     place.work.write("below/in.txt", "in");
     place.work.write("out.txt", "out");
-    let mut client = with(&place, Era::Handshake, &["--cwd", "below"]);
+    let mut client = with(&place, Era::Handshake, &["--base", "below"]);
     assert_eq!(text(&client.result("cp_read", json!({ "path": "in.txt" }))), "in");
     assert_eq!(client.result("cp_read", json!({ "path": "../out.txt" }))["isError"], true);
     client.end();
