@@ -8,13 +8,13 @@ use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Binds, Level, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::{Annotations, METHOD_NOT_FOUND, Party, is_tool_name};
+use cp_mcp_wire::{Annotations, Party, is_tool_name};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Gate;
-use super::message::{failure_of, members_of, raw};
+use super::message::{members_of, raw};
 use super::tools::{LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
 use crate::record::Started;
 
@@ -44,20 +44,13 @@ impl Call {
 }
 
 impl Gate {
-    /// Requests the tools of the server, with the `_meta` of the client's request. A server without such a request has
-    /// no tools.
+    /// Requests the tools of the server, with the `_meta` of the client's request.
     pub(crate) fn list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<()> {
         let mut members = members_of(params);
         members.retain(|name, _| name == "_meta");
         let (mut listing, mut bytes) = (Listing::default(), 0);
         for _ in 0..PAGES {
-            let page = match self.ask("tools/list", &raw(&members)?, None, context) {
-                Err(error) if failure_of(&error).is_some_and(|failure| failure.code == METHOD_NOT_FOUND) => {
-                    self.listing = Some(listing);
-                    return Ok(());
-                }
-                page => page?,
-            };
+            let page = self.ask("tools/list", &raw(&members)?, None, context)?;
             let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing) };
             bytes += page.get().len();
             if bytes > LONGEST {

@@ -75,10 +75,7 @@ impl Gate {
     /// Forgets a request that the client cancels; its response is ignored. A request of the gate itself stays.
     fn cancelled(&mut self, params: Option<&RawValue>) -> Result<()> {
         let Some(key) = members_of(params).get("requestId").map(|id| id_of(id)) else { return Ok(()) };
-        if self.in_flight.get(&key).is_none_or(|request| request.is_own) {
-            return Ok(());
-        }
-        let Some(request) = self.in_flight.remove(&key) else { return Ok(()) };
-        self.journal.end(request.call.as_ref(), true, None, None)
+        let request = self.in_flight.extract_if(.., |id, request| *id == key && !request.is_own).next();
+        request.map_or(Ok(()), |(_, request)| self.journal.end(request.call.as_ref(), true, None, None))
     }
 }

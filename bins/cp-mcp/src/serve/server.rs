@@ -87,10 +87,8 @@ impl Server<'_> {
         let _effect = signals::effect();
         self.active.iter().for_each(|(_, stop)| stop.store(true, Relaxed));
         while self.is_active() && inbox.recv().is_ok() {}
-        let Some((shared, _)) = &self.workers else { return Ok(()) };
-        let finished = shared.finish();
-        shared.journal().sync()?;
-        finished
+        let workers = self.workers.as_ref();
+        workers.map_or(Ok(()), |(shared, _)| shared.finish().and(shared.journal().sync()))
     }
 
     fn line(&mut self, line: &[u8]) -> Result<()> {
