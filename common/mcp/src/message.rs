@@ -181,7 +181,7 @@ pub struct Party {
     pub version: String,
 }
 
-/// What a client says of itself: in the `_meta` of a request without a session, or in the parameters of `initialize`,
+/// The description of a client: in the `_meta` of a request without a session, or in the parameters of `initialize`,
 /// whose names are shorter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Meta {
