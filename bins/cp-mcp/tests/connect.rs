@@ -249,11 +249,11 @@ fn invalid_response_fails_its_request() {
     ];
     for (answer, code, words) in [
         (reply(200, "text/html", "", b"<html>"), "E_SERVER", &["text/html"][..]),
-        (plain(403), "E_CONFIG", &[": not now"]),
-        (plain(404), "E_CONFIG", &["start cp-mcp connect again"]),
-        (plain(405), "E_CONFIG", &[": not now"]),
-        (plain(418), "E_CONFIG", &[": not now"]),
-        (plain(429), "E_SERVER", &[": not now"]),
+        (plain(403), "E_FORBIDDEN", &[": not now"]),
+        (plain(404), "E_NOT_FOUND", &["start cp-mcp connect again"]),
+        (plain(405), "E_VALIDATION", &[": not now"]),
+        (plain(418), "E_VALIDATION", &[": not now"]),
+        (plain(429), "E_RATE_LIMITED", &[": not now"]),
         (plain(503), "E_SERVER", &[": not now"]),
         (body(b"{\"jsonrpc\""), "E_SERVER", &[]),
         (body(b"null!"), "E_SERVER", &[]),

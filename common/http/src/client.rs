@@ -263,6 +263,23 @@ fn is_exempt(list: &str, host: &str) -> bool {
     entries.any(|entry| entry == "*" || !entry.is_empty() && host.ends_with(&format!(".{entry}")))
 }
 
+/// The error code for the status of a response that is no success.
+pub const fn code_of(status: u16) -> Code {
+    match status {
+        // Redirects are not followed, because requests have a key.
+        300..400 => Code::Config,
+        401 => Code::Auth,
+        402 | 403 => Code::Forbidden,
+        404 => Code::NotFound,
+        408 => Code::Timeout,
+        409 => Code::Conflict,
+        429 => Code::RateLimited,
+        // 400, 413, 422 and other errors of the request.
+        400..500 => Code::Validation,
+        _ => Code::Server,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cp_common::output::line_to_stderr;
 use cp_common::{Code, Error, Result, signals};
-use cp_http::client::{Client, Reply};
+use cp_http::client::{Client, Reply, code_of};
 use cp_http::sse::Parser;
 use cp_mcp_wire::{Failure, Greeting, METHOD_NOT_FOUND, Message, failure, read};
 use serde::Deserialize;
@@ -252,12 +252,7 @@ impl Link {
             404 if is_expired => "its session may have expired: start cp-mcp connect again".to_owned(),
             _ => String::new(),
         };
-        let code = match status {
-            401 => Code::Auth,
-            429 | 500.. => Code::Server,
-            _ => Code::Config,
-        };
-        let error = Error::new(code, format!("the server {name} answers with the status {status}{text}"));
+        let error = Error::new(code_of(status), format!("the server {name} answers with the status {status}{text}"));
         let hint = Some(hint).filter(|hint| !hint.is_empty());
         hint.into_iter().fold(error.with("status", status), Error::hint)
     }

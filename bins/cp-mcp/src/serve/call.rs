@@ -98,9 +98,9 @@ fn done(call: &Call, shared: &Shared) -> Result<Answer> {
             outcome => return outcome.map(Answer::of_result),
         };
         let kept = error.to_value();
-        if let Some(answer) = settled(error, consent.take(), call, shared, &mut look)? {
+        if let Some(answer) = settled(error, consent.take(), call, shared, &mut look).transpose() {
             shared.keep_paused(line, kept);
-            return Ok(answer);
+            return answer;
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::stdio::{self, Event, Post, workers};
 /// The most calls that run at the same time. Others wait.
 const SLOTS: usize = 8;
 /// The most active calls. Further ones are refused.
-const ACTIVE: usize = 264;
+const ACTIVE: usize = 72;
 /// The longest line of a client, in bytes, which is also the limit of cp-exec.
 const LONGEST: usize = 5 << 18;
 /// How long calls may continue after the end of the client's input.
