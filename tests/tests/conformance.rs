@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use cp_ledger::proof::note::Signer;
 use cp_testkit::{PROGRAMS, Place};
 use cp_tests::{check_contract, codes, contract, keys, reference, verbs, words};
 use serde_json::Value;
@@ -74,6 +75,31 @@ fn program_describes_itself_as_the_contract_asks() {
             assert!(entry["version"].is_string() && entry.get("date").is_some(), "{program}: {entry}");
             assert!(keys(&entry["changes"]).iter().all(|section| sections.contains(section)), "{program}: {entry}");
         }
+    }
+}
+
+#[test]
+fn update_answers_as_the_contract_asks() {
+    let asked = &contract()["self_description"]["update"];
+    let (place, signer) = (Place::new(), Signer::new("test-release", &[7; 32]));
+    let archive = format!("cp-tools-9.9.9-{}-unknown-linux-musl.tar.gz", std::env::consts::ARCH);
+    let note = signer.sign(&format!("cp-tools/release\n9.9.9\ninfo\n{:064}  {archive}\n", 0));
+    place.work.write("latest", "9.9.9");
+    place.work.write("v9.9.9/SHA256SUMS.note", note.to_string());
+    let line = format!("cp-shell update --from . --trust {}", signer.verifier().to_text());
+    let available = data(&place, &format!("{line} --check"));
+    has_all(&available, &asked["required_keys_on_available"], "an update");
+    let command = available[asked["command_field"].as_str().unwrap()].is_string();
+    assert_eq!((&available["update_available"], command), (&true.into(), true), "{available}");
+    for (options, status, code) in [
+        ("--from . --check --target-version 9.9.8", 3, "E_NOT_FOUND"),
+        ("--from . --check --trust /none", 3, "E_NOT_FOUND"),
+        ("--dry-run --from http://127.0.0.1:1", 7, "E_NETWORK"),
+        ("", 4, "E_CONFIG"),
+    ] {
+        let failed = place.sh(&format!("cp-shell update {options}")).failed(status, code);
+        let members = ["stage", "current_version", "binary_replaced", "skill_sync_status"];
+        has_all(&failed["details"], &members.as_slice().into(), options);
     }
 }
 

@@ -14,8 +14,9 @@ fn update_replaces_programs_and_target_version_restores_them() {
     let done = place.update_from(&server).run().data();
     let expected = json!({
         "status": "updated", "previous_version": OLD, "current_version": NEW, "target_version": NEW,
-        "install_method": "release", "verified_by": Installed::key(), "skill": "synced",
-        "next": format!("cp-shell changelog --since {OLD}"),
+        "update_available": false, "install_method": "release", "signature_verified": true,
+        "signature_status": "verified", "verified_by": Installed::key(), "skill_sync_status": "synced",
+        "command": format!("cp-shell changelog --since {OLD}"),
     });
     assert_eq!(done, expected);
     let linked = |name: &str| place.prefix.join(name).exists();
@@ -28,7 +29,7 @@ fn update_replaces_programs_and_target_version_restores_them() {
 
     let asked = server.requests().len();
     let again = place.update_from(&server).run().data();
-    assert_eq!((&again["status"], &again["next"]), (&"current".into(), &Value::Null));
+    assert_eq!((&again["status"], &again["command"]), (&"current".into(), &Value::Null));
     assert_eq!(server.requests().len(), asked + 1, "the version is enough to know that there is nothing to do");
     let text = place.update_from(&server).args(["--format", "text"]).run().success().stdout;
     assert_eq!(text, format!("{NEW} is the newest version that this mirror offers\n"));
@@ -36,7 +37,7 @@ fn update_replaces_programs_and_target_version_restores_them() {
     place.release("0.0.1");
     let back = place.update().args(["--target-version", "0.0.1"]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"updated".into(), &"0.0.1".into()));
-    assert_eq!(back["next"], Value::Null, "an older version has no changes to read");
+    assert_eq!(back["command"], Value::Null, "an older version has no changes to read");
     place.releases.write("latest", NEW);
     // A version that was replaced is downloaded again, and the old directory is not trusted.
     place.root.write(format!("{NEW}/bin/cp-new"), "changed");
@@ -50,6 +51,8 @@ fn refused(place: &Installed, code: (i32, &str), stage: &str, what: &str) -> Val
     let error = place.update().run().failed(code.0, code.1);
     let Value::Object(details) = &error["details"] else { panic!("{error}") };
     assert_eq!((&details["stage"], &details["current_version"]), (&stage.into(), &OLD.into()), "{what}: {error}");
+    let [replaced, skill] = [&details["binary_replaced"], &details["skill_sync_status"]];
+    assert_eq!((replaced, skill), (&false.into(), &"not_started".into()), "{what}: {error}");
     assert_eq!(place.in_force(), OLD, "{what}");
     assert!(place.skill.read("SKILL.md").contains("older"), "{what}");
     place.is_tidy();
@@ -61,9 +64,10 @@ const INTEGRITY: (i32, &str) = (1, "E_INTEGRITY");
 #[test]
 fn unsigned_or_changed_release_is_refused() {
     let place = Installed::new();
-    let not_found = (3, "E_NOT_FOUND");
     let changes = [
-        (not_found, "verify_signature", "rm v9.9.9/SHA256SUMS.note"),
+        (INTEGRITY, "verify_signature", "rm v9.9.9/SHA256SUMS.note"),
+        (INTEGRITY, "verify_signature", "rm v9.9.9/SHA256SUMS*"),
+        (INTEGRITY, "verify_signature", "rm -r v9.9.9"),
         (INTEGRITY, "verify_signature", "sed -i s/info/security/ v9.9.9/SHA256SUMS.note"),
         (INTEGRITY, "verify_signature", "sed -i s/test-release/other-name/ v9.9.9/SHA256SUMS.note"),
         (INTEGRITY, "verify_signature", "sed -i '$s/.....$/AAAA=/' v9.9.9/SHA256SUMS.note"),
@@ -80,8 +84,7 @@ fn unsigned_or_changed_release_is_refused() {
         place.sh(&format!("cd '{}'; {change}", place.releases.display())).success();
         let error = refused(&place, code, stage, change);
         assert_eq!(error["retryable"], false, "{change}");
-        let says_so = error["details"]["hint"].as_str().is_some_and(|hint| hint.contains("do not retry"));
-        assert_eq!(says_so, code == INTEGRITY, "{error}");
+        assert!(error["details"]["hint"].as_str().unwrap().contains("do not retry"), "{error}");
     }
     place.release(NEW);
     // The key of the tests is not the built-in one.
@@ -153,6 +156,9 @@ fn older_version_requires_target_version() {
     let named = place.update().args(["--target-version", "0.0.1"]).run().data();
     assert_eq!((&named["current_version"], place.in_force()), (&"0.0.1".into(), "0.0.1".to_owned()));
     place.update().args(["--target-version", "3.0.0"]).run().failed(3, "E_NOT_FOUND");
+    // A version with a list of its files exists, so its signature is missing.
+    place.releases.write("v3.0.0/SHA256SUMS", "");
+    place.update().args(["--target-version", "3.0.0"]).run().failed(1, "E_INTEGRITY");
     place.update().args(["--target-version", "../x"]).run().failed(2, "E_VALIDATION");
     place.shell().arg("update").run().assert().code(4).stdout(contains("update_from"));
     // Versions that are not active, previous or running are removed.
@@ -172,7 +178,7 @@ fn check_records_newest_version_only() {
     let found = place.update().arg("--check").run().data();
     assert_eq!((&found["status"], &found["verified_by"]), (&"available".into(), &Installed::key().into()));
     assert!(
-        found["next"].as_str().unwrap().starts_with("cp-shell update --from ") && place.in_force() == OLD,
+        found["command"].as_str().unwrap().starts_with("cp-shell update --from ") && place.in_force() == OLD,
         "{found}"
     );
     std::fs::remove_dir_all(&*place.releases).unwrap();
@@ -214,10 +220,10 @@ fn apt_programs_are_updated_by_apt() {
         bin.display()
     );
     Fake::doing(&place, "apt-get", &script);
-    assert_eq!(update(&["--dry-run"]).data()["next"], command);
+    assert_eq!(update(&["--dry-run"]).data()["command"], command);
     let done = update(&[]).data();
     assert_eq!((&done["status"], &done["current_version"]), (&"updated".into(), &"9.9.9".into()));
-    assert_eq!((&done["install_method"], &done["skill"]), (&"apt".into(), &"synced".into()));
+    assert_eq!((&done["install_method"], &done["skill_sync_status"]), (&"apt".into(), &"synced".into()));
     assert_eq!(place.user.read(".agents/skills/cp-tools/SKILL.md"), "the new one");
 }
 

@@ -103,10 +103,12 @@ fn failed_skill_sync_is_partial() {
     let error = place.update().run().failed(1, "E_PARTIAL");
     let details = &error["details"];
     assert_eq!((&details["stage"], &details["current_version"]), (&"skill_sync".into(), &NEW.into()));
+    let [replaced, skill] = [&details["binary_replaced"], &details["skill_sync_status"]];
+    assert_eq!((replaced, skill), (&true.into(), &"failed".into()));
     assert!(place.skill.read("SKILL.md").contains("older"));
-    place.sh(details["skill_command"].as_str().unwrap()).success();
+    place.sh(details["skill_sync_command"].as_str().unwrap()).success();
     assert!(place.skill.read("SKILL.md").contains(NEW));
-    assert_eq!(place.update().run().data()["skill"], "current");
+    assert_eq!(place.update().run().data()["skill_sync_status"], "current");
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn foreign_and_linked_skills_are_kept() {
     place.skill.write("SKILL.md", other);
     let link = place.user.directory(".agents/skills").join("cp-tools");
     std::os::unix::fs::symlink(place.root.join("current/share/cp-tools/skill"), &link).unwrap();
-    assert_eq!(place.update().run().data()["skill"], "not_installed");
+    assert_eq!(place.update().run().data()["skill_sync_status"], "not_installed");
     assert_eq!(place.skill.read("SKILL.md"), other);
     assert!(link.read_link().is_ok() && std::fs::read_to_string(link.join("SKILL.md")).unwrap().contains(NEW));
 }

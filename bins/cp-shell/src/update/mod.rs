@@ -71,10 +71,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         previous_version: VERSION.to_owned(),
         current_version: VERSION.to_owned(),
         target_version: None,
+        update_available: false,
         install_method: method.name(),
+        signature_verified: false,
+        signature_status: "not_checked",
         verified_by: None,
-        skill: "not_started",
-        next: None,
+        skill_sync_status: "not_started",
+        command: None,
     };
     let mut update = Update { program, method, stage: "discover", answer };
     update.run(args, context).map_err(|error| update.explained(error))?;
@@ -165,7 +168,11 @@ impl Update {
         }
         let planned = if args.check { "available" } else { "planned" };
         self.conclude((found.is_some() && base.is_none()).then_some(planned), command);
-        self.answer.verified_by = found.map(|_| key.to_text());
+        if found.is_some() {
+            self.answer.signature_verified = true;
+            self.answer.signature_status = "verified";
+            self.answer.verified_by = Some(key.to_text());
+        }
         self.answer.target_version = Some(target);
         Ok(())
     }
@@ -228,7 +235,7 @@ impl Update {
     /// Replaces the installed skills by the skill below `tree`.
     fn sync_skill(&mut self, tree: &Path) -> Result<()> {
         self.stage = "skill_sync";
-        self.answer.skill = "not_installed";
+        self.answer.skill_sync_status = "not_installed";
         let (source, home) = (tree.join("share/cp-tools/skill"), std::env::var_os("HOME").unwrap_or_default());
         let places = [".claude/skills/cp-tools", ".agents/skills/cp-tools"].map(|place| Path::new(&home).join(place));
         for place in places.iter().filter_map(|place| place.canonicalize().ok()) {
@@ -238,9 +245,10 @@ impl Update {
             if is_release || !text.starts_with("---\nname: cp-tools\n") {
                 continue;
             }
+            self.answer.skill_sync_status = "failed";
             let compare = cmd("diff", ["-r".as_ref(), source.as_os_str(), place.as_os_str()]);
             if method::run("diff", &compare, |_| Code::Io).is_ok() {
-                self.answer.skill = "current";
+                self.answer.skill_sync_status = "current";
                 continue;
             }
             let stage = place.with_file_name(".cp-tools-new");
@@ -258,9 +266,9 @@ impl Update {
                 let word = |path: &Path| quoted(&path.display().to_string());
                 let by_hand = format!("cp -RT {} {}", word(&source), word(&place));
                 let next = format!("{by_hand}; then cp-shell changelog --since {previous_version}");
-                Error::new(Code::Partial, message).with("skill_command", by_hand).hint(next)
+                Error::new(Code::Partial, message).with("skill_sync_command", by_hand).hint(next)
             })?;
-            self.answer.skill = "synced";
+            self.answer.skill_sync_status = "synced";
         }
         Ok(())
     }
@@ -271,22 +279,27 @@ impl Update {
         let done = if current == before { "current" } else { "updated" };
         let changelog = || format!("cp-shell changelog --since {before}");
         let shown = (number(current) > number(before)).then(changelog);
-        self.answer.next = planned.map_or(shown, |_| Some(command));
+        self.answer.command = planned.map_or(shown, |_| Some(command));
+        self.answer.update_available = planned.is_some();
         self.answer.status = planned.unwrap_or(done);
     }
 
     /// Adds the progress of the update and a hint to an error.
     fn explained(&self, error: Error) -> Error {
-        let current = self.answer.current_version.as_str();
+        let Updated { previous_version: before, current_version: current, skill_sync_status: skill, .. } = &self.answer;
         let error = match error.code() {
             Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {current} is active"))
                 .hint("run it again to start over"),
             Code::Integrity => {
                 broken(format!("{}; nothing was installed", error.message())).hint("do not retry; report the problem")
             }
+            code if code.row().retryable => {
+                error.with_absent("hint", "transient: run the update again, it starts over")
+            }
             _ => error,
         };
-        error.with("stage", self.stage).with("current_version", current)
+        let error = error.with("stage", self.stage).with("current_version", current.as_str());
+        error.with("binary_replaced", current != before).with("skill_sync_status", *skill)
     }
 }
 
@@ -311,19 +324,25 @@ pub(crate) struct Updated {
     current_version: String,
     /// The requested or newest version; null if the package manager selects it.
     target_version: Option<String>,
+    /// True if the command would install the target.
+    update_available: bool,
     /// `release`, `apt`, `cargo`, or `development`, which is not updated.
     install_method: &'static str,
-    /// The key that signed the target; null if nothing was verified, or a package manager verifies it.
+    /// True if the signature of the target was verified.
+    signature_verified: bool,
+    /// `verified`, or `not_checked` if nothing was downloaded or a package manager verifies it.
+    signature_status: &'static str,
+    /// The key that signed the target, if it was verified.
     verified_by: Option<String>,
     /// `synced`, `current`, `not_installed`, or `not_started`.
-    skill: &'static str,
+    skill_sync_status: &'static str,
     /// The next command: the one that installs the target, or shows what an update changed.
-    next: Option<String>,
+    command: Option<String>,
 }
 
 impl Reply for Updated {
     fn text(&self) -> String {
-        let Self { status, previous_version, current_version, target_version, skill, .. } = self;
+        let Self { status, previous_version, current_version, target_version, skill_sync_status: skill, .. } = self;
         let line = match *status {
             "current" => format!("{current_version} is the newest version that this mirror offers"),
             "available" | "planned" => {
@@ -331,6 +350,6 @@ impl Reply for Updated {
             }
             _ => format!("{status}: {previous_version} → {current_version}, skill: {skill}"),
         };
-        self.next.iter().fold(line, |line, next| line + "\nnext: " + next)
+        self.command.iter().fold(line, |line, next| line + "\nnext: " + next)
     }
 }

@@ -51,8 +51,13 @@ pub(super) struct Release {
 impl Release {
     /// Reads the note of a release, which must be signed by the key for this version.
     pub(super) fn signed(source: &Source, version: &str, key: &Verifier, current: &str) -> Result<Self> {
-        let note = source.text(&format!("v{version}/SHA256SUMS.note"))?;
-        let note = note.ok_or_else(|| Error::not_found(format!("there is no signed release {version}")))?;
+        let Some(note) = source.text(&format!("v{version}/SHA256SUMS.note"))? else {
+            let is_newest = || source.latest().is_ok_and(|newest| newest == version);
+            return Err(match source.text(&format!("v{version}/SHA256SUMS"))? {
+                None if !is_newest() => Error::not_found(format!("there is no release {version}")),
+                _ => broken(format!("the release {version} has no signature")),
+            });
+        };
         let note = Note::parse(&note).ok_or_else(|| broken(format!("the note of the release {version} is damaged")))?;
         if note.is_signed_by(key) != Some(true) {
             return Err(broken(format!("the release {version} is not signed by {}", key.to_text())));
