@@ -321,6 +321,27 @@ fn request_secrets_are_not_recorded() {
     assert!(turn["data"]["command_hmac"].as_str().unwrap().starts_with("hmac-sha256:"), "{turn}");
     let evidence = &place.entries("ledger/evidence.jsonl")[1]["data"]["turn_evidence"];
     assert_eq!((evidence.get("input_hash"), &evidence["input_hmac"]), (None, &turn["data"]["command_hmac"]));
+    // A member that a request has in the wrong place is not repeated; a plain name is.
+    let members = "operation command path plane package_id type event_filter gate artifact_id framework_id spec_id \
+                   error_type package_type";
+    let asked = |text: &str| {
+        let rows = std::fs::read_to_string("tests/data/operations.jsonl").unwrap();
+        let rows = rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()["request"].clone());
+        let rows = rows.filter(Value::is_object).flat_map(|row| {
+            members.split_whitespace().map(move |member| {
+                let mut row = row.clone();
+                row[member] = text.into();
+                row.to_string() + "\n"
+            })
+        });
+        let commands = ["", ":", ":trace ", "spec ", "wo "].map(|verb| format!("{verb}{text}"));
+        let commands = commands.map(|command| json!({"operation": "execute_command", "command": command}).to_string());
+        let ran = place.command().stdin(rows.chain(commands).collect::<String>()).run();
+        (ran.stdout.matches(text).count(), ran.stderr.matches(text).count())
+    };
+    assert_eq!(asked(&key), (0, 0));
+    let (answered, reported) = asked("plain-name");
+    assert!(answered > 100 && reported > 50, "{answered} {reported}");
     let all = everything(&place.home);
     for (file, (bytes, _)) in all {
         assert!(!String::from_utf8_lossy(&bytes).contains(&key), "{}", file.display());

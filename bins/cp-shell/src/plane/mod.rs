@@ -107,6 +107,7 @@ pub(crate) struct Failure {
 impl From<Error> for Failure {
     /// The code of an error without a code of the control plane becomes a detail.
     fn from(error: Error) -> Self {
+        let error = error.without_secrets();
         let (mut message, mut details) = (error.message().to_owned(), error.details());
         let code = if let Some(Value::String(code)) = details.shift_remove(FAULT) {
             code

@@ -1,6 +1,6 @@
 //! The operations: a table with their names, parameters and functions; and the query commands for them.
 
-use cp_common::wire::nearest;
+use cp_common::wire::{nearest, without_secrets};
 use cp_common::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -82,6 +82,12 @@ impl Request {
         };
         let mut members = object.clone();
         members.shift_remove("operation");
+        // Answers repeat parameters, and none of them is a secret. A command to run must stay exact.
+        for value in members.values_mut().filter(|_| operation.name != "execute_command") {
+            if let Value::String(text) = value {
+                *text = without_secrets(text);
+            }
+        }
         Ok(Self { operation, members })
     }
 
@@ -174,7 +180,8 @@ fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value> {
     if let Some(command_line) = text.strip_prefix('!') {
         return host.execute(command_line.trim());
     }
-    if let Some(query) = Request::of_command(command) {
+    let command = without_secrets(command);
+    if let Some(query) = Request::of_command(&command) {
         return query.run(plane, host);
     }
     Ok(json!({

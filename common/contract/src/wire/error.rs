@@ -130,7 +130,7 @@ pub const EXITS: [(u8, &str); 11] = [
 const VERBATIM: [&str; 6] = ["resume", "otherwise", "confirm_token", "cursor", "row", "receipt"];
 
 /// Redacts a text: secrets of a known shape, values after names of secrets, and secrets in this process's environment.
-pub(crate) fn without_secrets(text: &str) -> String {
+pub fn without_secrets(text: &str) -> String {
     static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::from_environment);
     REDACTOR.redact_text(text).0
 }

@@ -17,8 +17,7 @@ use serde_json::value::RawValue;
 
 pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
 pub use self::block::{Block, BlockView, DOCUMENT_LIMIT, Origin};
-pub(crate) use self::error::without_secrets;
-pub use self::error::{Code, Error, Result, misspelt_verb, nearest};
+pub use self::error::{Code, Error, Result, misspelt_verb, nearest, without_secrets};
 pub use self::message::{Delta, Extracted, Message, ToolCall, ToolResult, ToolSpec, Usage};
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::record::{Kind, Record};
