@@ -67,9 +67,11 @@ pub(crate) struct Counts {
 
 impl Reply for Deleted {
     fn text(&self) -> String {
-        let lines =
-            self.items.iter().map(|item| format!("{} {}", if item.ok { "deleted" } else { "kept" }, item.target));
-        lines.collect::<Vec<_>>().join("\n")
+        let line = |Outcome { target, error, .. }: &Outcome| match error {
+            None => format!("deleted {target}"),
+            Some(error) => format!("kept {target}: {}", error["message"].as_str().unwrap_or_default()),
+        };
+        self.items.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -139,9 +141,9 @@ fn change(session: &Session) -> Result<Change> {
 fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Context) -> Result<Deleted> {
     // Not the session's own ledger, which is deleted too.
     let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
-    let (total, mut items, mut first_failure) = (found.len(), Vec::new(), None);
+    let (total, mut items) = (found.len(), Vec::<Outcome>::new());
     for (target, session) in found {
-        if first_failure.is_some() && !goes_on {
+        if !goes_on && items.last().is_some_and(|item| !item.ok) {
             break;
         }
         let outcome = session.and_then(|session| {
@@ -150,12 +152,8 @@ fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Co
             delete_session(&session, &intent, &mut ledger)
         });
         items.push(Outcome::new(&target, outcome.as_ref().err()));
-        first_failure = first_failure.or(outcome.err());
     }
     let succeeded = items.iter().filter(|item| item.ok).count();
-    if let (0, Some(failure)) = (succeeded, first_failure) {
-        return Err(failure);
-    }
     let summary = Counts { total, succeeded, failed: items.len() - succeeded, skipped: total - items.len() };
     Ok(Deleted { items, summary })
 }
