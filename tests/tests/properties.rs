@@ -113,6 +113,18 @@ fn a_home_of_any_bytes_is_handed_on_to_every_program() {
     assert!(home.join("planes").is_dir());
 }
 
+#[test]
+fn base_of_every_verb_must_be_an_existing_directory() {
+    let world = rows::World::new("022");
+    for verb in rows::verbs() {
+        for (base, code) in [("nowhere", "E_NOT_FOUND"), ("lines/none", "E_NOT_FOUND"), ("lines", "E_VALIDATION")] {
+            let line = format!("{} --base {base} {}", verb.row.verb, verb.row.words);
+            let ran = world.script(&verb.row, &line).run();
+            assert!(ran.stdout.contains(code) || ran.stderr.contains(code), "{line}: {ran:?}");
+        }
+    }
+}
+
 /// A key that nobody has, made here so that no scanner takes this file for a leak.
 fn canary() -> String {
     format!("ghp_{}", &"a1B2c3D4e5".repeat(4)[..36])

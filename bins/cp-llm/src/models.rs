@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::context::options::{Pages, QueryOptions, seconds};
+use cp_common::context::options::{Pages, QueryOptions, positive_seconds};
 use cp_common::output::Severity;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::wire::{Reply, Turn};
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// The time limit of each list
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, default_value = "30s")]
     timeout: f64,
     #[command(flatten)]
     query: QueryOptions,

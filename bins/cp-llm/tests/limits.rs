@@ -79,6 +79,38 @@ fn request_id_repeated_sends_once() {
     assert_eq!(ask(&["other"]).first_error()["code"], "E_CONFLICT");
     assert_eq!(ask(&["--jobs", "2", "hi"]).first_error()["code"], "E_USAGE");
     assert_eq!(server.requests().len(), 2);
+    assert_eq!(ask(&["--request-id", "", "hi"]).first_error()["code"], "E_USAGE");
+}
+
+#[test]
+fn request_id_is_sent_as_idempotency_key() {
+    let keys = |server: &Server| {
+        let requests = server.requests();
+        let key = |sent: &Request| sent.header("idempotency-key").unwrap_or_default().to_string();
+        requests.iter().map(key).collect::<Vec<_>>()
+    };
+    let broken = || server::json(500, &json!({}));
+    let refused = || server::json(400, &json!({"error": {"message": "stream_options is unknown"}}));
+    for api in ["openai", "anthropic", "gemini"] {
+        let sent = |replies: Vec<server::Reply>, words: &[&str], input: &str| {
+            let server = Server::playing(replies);
+            let options = ["-m", "m", "--retries", "1", "--retry-max-wait", "0"];
+            let ran = Llm::asking(api, &server).feed(&[&options, words].concat(), input);
+            assert_eq!(ran.status, 0, "{api}: {ran:?}");
+            keys(&server)
+        };
+        let ok = || whole(api, "7");
+        assert_eq!(sent(vec![broken(), ok()], &["--request-id", "K"], "hi"), ["K", "K"], "{api}: a retry");
+        let three = || vec![ok(), broken(), ok(), ok()];
+        assert_eq!(sent(three(), &["--request-id", "K", "--rows"], &rows(3)), ["K", "K#1", "K#1", "K#2"], "{api}");
+        assert_eq!(sent(three(), &["--rows"], &rows(3)), [""; 4], "{api}: no request id");
+        assert_eq!(sent(vec![ok()], &["--request-id", "é\n"], "hi"), [""], "{api}: not the value of a header");
+        let schema = ["--request-id", "K", "--schema", r#"{"type":"string"}"#];
+        assert_eq!(sent(vec![ok(), whole(api, "\"a\"")], &schema, "hi"), ["K", "K#corrected"], "{api}: another body");
+    }
+    let server = Server::playing(vec![refused(), whole("openai", "7")]);
+    Llm::asking("openai", &server).run(&["-m", "m", "--request-id", "K", "--stream", "hi"]);
+    assert_eq!(keys(&server), ["K", "K#unmeasured"], "another body");
 }
 
 #[test]

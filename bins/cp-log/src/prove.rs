@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::context::given::unreadable;
 use cp_common::context::options::StreamOptions;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -146,10 +147,7 @@ impl Reply for Checked {
 
 pub(crate) fn check_proof(args: &CheckArgs, context: &mut Context) -> Result<()> {
     let key = Verifier::load(&args.key)?;
-    let text = std::fs::read_to_string(&args.proof).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found("no such proof").in_file(&args.proof),
-        _ => Error::io("cannot read the proof", e).in_file(&args.proof),
-    })?;
+    let text = std::fs::read_to_string(&args.proof).map_err(|e| unreadable(e, "proof", &args.proof))?;
     let proof = Proof::parse(&text).ok_or_else(|| Error::validation("not a proof").in_file(&args.proof))?;
     proof.validate(&key, args.name.as_deref()).map_err(|e| e.in_file(&args.proof))?;
     filter::run(

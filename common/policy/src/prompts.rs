@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given::unreadable;
 use cp_common::{Code, Context, Error, Result, keys};
 
 use crate::registry::Table;
@@ -97,9 +98,8 @@ pub fn is_hash(registered: &str, found: &str) -> bool {
 /// Returns the text of a file.
 pub fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
         std::io::ErrorKind::InvalidData => Error::validation("the text is not UTF-8").in_file(file),
-        _ => Error::io("reading", e).in_file(file),
+        _ => unreadable(e, "file", file),
     })
 }
 

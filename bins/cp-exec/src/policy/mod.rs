@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cp_common::context::given::directory;
 use cp_common::context::options::Origin;
 use cp_common::home::{Home, resolved};
 use cp_common::{Context, Error, Result};
@@ -109,13 +110,11 @@ impl Policy {
     pub(crate) fn of_loaded(mut loaded: Loaded, context: &Context, tools: &[PathBuf]) -> Result<Self> {
         let session = context.session();
         let (home, mut links) = follow(&loaded.home);
-        let (base, top) = (context.base()?.canonicalize()?, PathBuf::from("/"));
+        let (base, top) = (context.base()?, PathBuf::from("/"));
         let anchors = Anchors { base, home, session: session.clone(), top };
         loaded.settings.resolve_for(&anchors.base, &loaded.home.to_string_lossy());
-        let tools = tools
-            .iter()
-            .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
-            .collect::<Result<Vec<_>>>()?;
+        let tools =
+            tools.iter().map(|tools| directory("--tools", tools).map_err(Error::fatal)).collect::<Result<Vec<_>>>()?;
         let cp_home = context.home.resolved();
         let named = context.root().map_err(Error::fatal)?;
         let root = named.as_deref().unwrap_or(cp_home.root());

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use cp_common::context::given::unreadable;
 use cp_common::{Error, Result};
 use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -186,7 +187,7 @@ pub(crate) fn stdin_from_bytes(bytes: &[u8]) -> Result<OwnedFd> {
 
 /// The content of a file.
 pub(crate) fn stdin_from_file(path: &Path) -> Result<OwnedFd> {
-    let file = File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path))?;
+    let file = File::open(path).map_err(|e| unreadable(e, "file", path))?;
     contents(file).map_err(|e| Error::io("--stdin", e).in_file(path))
 }
 

@@ -65,7 +65,7 @@ pub(super) enum Kind {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let (file, base) = (context.home.policy_file(), context.base()?.canonicalize()?);
+    let (file, base) = (context.home.policy_file(), context.base()?);
     let arguments = (&file, &base, args.kind, &args.values, args.everywhere);
     confirm::write(&DOC, &arguments, &args.write, context, |context| {
         grant(&file, args.kind, &args.values, args.everywhere, context)?.plan(DOC.events[0])

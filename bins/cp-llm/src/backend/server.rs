@@ -53,7 +53,9 @@ impl Backend for Server {
             && matches!(exchange.status, Some(400 | 422))
             && error.to_value().to_string().contains("stream_options")
         {
-            exchange = self.sent(request, &less, &mut |kind, text| redactor.show(kind, text, show));
+            let id = request.id.as_ref().map(|id| format!("{id}#unmeasured"));
+            exchange =
+                self.sent(&Request { id, ..request.clone() }, &less, &mut |kind, text| redactor.show(kind, text, show));
         }
         exchange.outcome = exchange.outcome.and_then(|answer| {
             redactor.finish(show)?;
@@ -179,6 +181,9 @@ impl Server {
             ("accept".to_owned(), accepted.to_owned()),
         ];
         headers.extend(self.api.headers(key));
+        // Not every name can be the value of a header.
+        let id = request.id.as_ref().filter(|id| HeaderValue::from_str(id).is_ok());
+        headers.extend(id.map(|id| ("idempotency-key".to_owned(), id.clone())));
         headers.extend(std::env::var("TRACEPARENT").ok().map(|parent| ("traceparent".to_owned(), parent)));
         self.with_custom_headers(headers)
     }

@@ -77,6 +77,7 @@ impl Work {
     /// Appends turns to the request.
     pub(super) fn add_turns(&mut self, turns: impl IntoIterator<Item = Turn>) {
         self.request.messages.extend(turns);
+        self.request.id = self.request.id.take().map(|id| id + "#corrected");
         (self.body, self.hash) = (OnceCell::new(), OnceCell::new());
     }
 

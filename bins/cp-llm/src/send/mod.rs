@@ -241,10 +241,7 @@ impl Send<'_> {
     /// Sends a prompt and prints its answer.
     fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
         let (mut shown, shows_thoughts) = (false, self.request.reasoning);
-        let id = self.request.request_id.as_ref().map(|id| match work.request.position {
-            0 => id.clone(),
-            position => format!("{id}#{position}"),
-        });
+        let id = work.request.id.clone();
         // Only a request with an id is compared with earlier ones.
         let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&work.body()?)));
         let arguments = id.as_ref().map(named).transpose()?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use cp_common::context::given;
 use cp_common::context::options::{StreamOptions, seconds, text_or_file};
 use cp_common::home::make_directory;
@@ -84,7 +85,8 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "N", overrides_with = "budget_tokens", help_heading = "Limits", hide_short_help = true)]
     budget_tokens: Option<u64>,
     /// Idempotency key: a repeated request returns the first answer
-    #[arg(long, value_name = "ID", help_heading = STORE, hide_short_help = true)]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(help_heading = STORE, hide_short_help = true)]
     pub request_id: Option<String>,
     #[command(flatten)]
     table: TableOptions,
@@ -185,6 +187,7 @@ impl RequestArgs {
                 schema: schema.as_ref().map(|schema| schema.text.clone()),
                 stream: streams,
                 reasoning: self.reasoning,
+                id: self.request_id.clone(),
                 ..Request::default()
             },
             policy,

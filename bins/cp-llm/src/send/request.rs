@@ -108,6 +108,9 @@ impl RequestBuilder {
         let ready = self.backends.of(&target.endpoint)?;
         // Invalid prompts do not count.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
+        if request.position > 0 {
+            request.id = request.id.map(|id| format!("{id}#{}", request.position));
+        }
         Ok(Work::new(prompt, request, target, ready))
     }
 }

@@ -81,6 +81,9 @@ pub(crate) struct Request {
     /// The number of this request in the process, from 0.
     #[serde(skip)]
     pub position: u64,
+    /// The idempotency key of this request. Retries have the same one, a request with another body has another.
+    #[serde(skip)]
+    pub id: Option<String>,
 }
 
 impl Request {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use cp_common::context::options::seconds;
+use cp_common::context::options::positive_seconds;
 use cp_common::home::TIERS;
 use cp_common::keys;
 use cp_common::wire::Prompt;
@@ -145,11 +145,6 @@ impl Limits {
 fn positive(text: &str) -> Result<f64, &'static str> {
     let number = text.parse().ok().filter(|number| *number > 0.0 && *number <= 1e9);
     number.ok_or("must be a number of more than 0 and at most 1000000000")
-}
-
-/// Parses a limit of time.
-fn positive_seconds(text: &str) -> Result<f64, &'static str> {
-    seconds(text).and_then(|seconds| if seconds > 0.0 { Ok(seconds) } else { Err("must be more than 0") })
 }
 
 /// A new run's id: `RUN-`, the date, 8 hex digits.

@@ -93,7 +93,8 @@ impl StepLog {
     pub(crate) fn open(files: &RunFiles, home: &Home) -> Result<(Self, Vec<Step>)> {
         let path = files.state();
         let file = OpenOptions::new().read(true).append(true).open(&path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::new(Code::Conflict, "the run has ended and cannot be resumed"),
+            std::io::ErrorKind::NotFound => Error::new(Code::Conflict, "the run has ended")
+                .hint(format!("cp-toolloop show {} prints it", files.run)),
             _ => Error::io("opening the run's state", e).in_file(&path),
         })?;
         let mut log = Self::of(file, files, home)?;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given::unreadable;
 use cp_common::coprocess::ask_each;
 use cp_common::home::{make_directory, write_whole};
 use cp_common::wire::record::Record;
@@ -75,10 +76,7 @@ impl Catalogue {
 
 /// The candidates in a directory or JSON catalogue, or of one file.
 fn candidates_in(place: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
-    let absent = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found("no such directory or tool").in_file(place),
-        _ => Error::io("looking for tools", e).in_file(place),
-    };
+    let absent = |e| unreadable(e, "directory or tool", place);
     let place = place.canonicalize().map_err(absent)?;
     if place.is_dir() {
         let catalogue = place.join("functions.json");

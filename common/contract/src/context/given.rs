@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 
@@ -62,7 +62,7 @@ pub(crate) fn without_line_end(text: &[u8]) -> &[u8] {
 /// Opens a regular file. Other input is copied to an anonymous temporary file first.
 pub fn seekable(file: &Path) -> Result<File> {
     if file.is_file() && !is_input(file.as_os_str()) {
-        return File::open(file).map_err(|e| unreadable(e, file));
+        return File::open(file).map_err(|e| unreadable(e, "file", file));
     }
     let mut whole = tempfile::tempfile().map_err(|e| Error::io("creating a temporary file", e))?;
     copy(file, LONGEST_PIPE, &mut whole)?;
@@ -76,7 +76,7 @@ fn copy(file: &Path, limit: u64, into: &mut dyn Write) -> Result<()> {
     let mut input = if is_input(file.as_os_str()) {
         File::from(rustix::io::dup(rustix::stdio::stdin())?)
     } else {
-        OpenOptions::new().read(true).custom_flags(nonblocking).open(file).map_err(|e| unreadable(e, file))?
+        OpenOptions::new().read(true).custom_flags(nonblocking).open(file).map_err(|e| unreadable(e, "file", file))?
     };
     let (mut total, mut buffer) = (0, vec![0; 64 << 10]);
     loop {
@@ -85,7 +85,7 @@ fn copy(file: &Path, limit: u64, into: &mut dyn Write) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
-            Err(e) => return Err(unreadable(e, file)),
+            Err(e) => return Err(unreadable(e, "file", file)),
         };
         total += read as u64;
         if total > limit {
@@ -96,12 +96,21 @@ fn copy(file: &Path, limit: u64, into: &mut dyn Write) -> Result<()> {
     }
 }
 
-fn unreadable(e: std::io::Error, file: &Path) -> Error {
-    match e.kind() {
-        ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
-        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
-        _ => Error::io("reading", e).in_file(file),
-    }
+/// Returns the real path of a directory that an option names.
+pub fn directory(option: &str, named: &Path) -> Result<PathBuf> {
+    let hinted = |error: Error| error.hint(format!("{option} takes an existing directory"));
+    let real = named.canonicalize().map_err(|e| hinted(unreadable(e, "directory", named)))?;
+    if real.is_dir() { Ok(real) } else { Err(hinted(Error::validation("not a directory").in_file(named))) }
+}
+
+/// Makes the error of a path that cannot be read; `kind` names what it should be.
+pub fn unreadable(e: std::io::Error, kind: &str, path: &Path) -> Error {
+    let error = match e.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Error::not_found(format!("no such {kind}")),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied"),
+        _ => Error::io("reading", e),
+    };
+    error.in_file(path)
 }
 
 /// Returns the number of bytes of a pipe, socket or file on standard input that can be read now, and if they begin the

@@ -4,14 +4,15 @@ pub mod given;
 pub mod options;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, IsTerminal as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
+use crate::context::given::directory;
 use crate::context::options::{Origin, Shared};
 use crate::home::Home;
 use crate::home::config::Config;
 use crate::output::{Format, Output, line_to_stderr};
-use crate::wire::{Error, Result, quoted};
+use crate::wire::{Result, quoted};
 
 /// One run of a program.
 pub struct Context {
@@ -48,25 +49,14 @@ impl Context {
         self.config.text("session", self.options.session.as_deref())
     }
 
-    /// Returns the directory that `.` means in policy: `--base` from the outermost program, else the working directory.
+    /// Returns the real path of the directory that `.` means in policy: `--base` from the outermost program, else the working directory.
     pub fn base(&self) -> Result<PathBuf> {
-        let Some(base) = &self.options.base else { return Ok(std::env::current_dir()?) };
-        base.canonicalize().map_err(|e| Error::io("opening the base directory", e).in_file(base))
+        self.options.base.as_ref().map_or_else(|| Ok(std::env::current_dir()?), |base| directory("--base", base))
     }
 
     /// Returns the real path of the governed tree that `--root` names, which must be a directory.
     pub fn root(&self) -> Result<Option<PathBuf>> {
-        let Some(root) = &self.options.root else { return Ok(None) };
-        let real = root.canonicalize().map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Error::not_found("no such directory")
-                .in_file(root)
-                .hint("name the directory of a control plane tree with --root"),
-            _ => Error::io("opening the root", e).in_file(root),
-        })?;
-        if !real.is_dir() {
-            return Err(Error::validation("the root is not a directory").in_file(root));
-        }
-        Ok(Some(real))
+        self.options.root.as_ref().map(|root| directory("--root", root)).transpose()
     }
 
     /// Prints a warning on standard error, unless `--quiet`.

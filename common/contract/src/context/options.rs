@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -159,6 +160,11 @@ pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
     number.ok_or("must be a number of seconds, or a duration such as 30s, 5m or 2h")
 }
 
+/// Parses a duration that limits work. A limit of 0 would end all of it.
+pub fn positive_seconds(text: &str) -> std::result::Result<f64, &'static str> {
+    seconds(text).and_then(|seconds| if seconds > 0.0 { Ok(seconds) } else { Err("must be more than 0") })
+}
+
 /// The options of a query.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of a query")]
@@ -250,7 +256,7 @@ pub struct AppendOptions {
     #[arg(long)]
     pub dry_run: bool,
     /// Idempotency key: a repeated request has no second effect
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub request_id: Option<String>,
 }
 
@@ -268,7 +274,7 @@ pub struct WriteOptions {
     #[arg(long)]
     pub dangerous: bool,
     /// Idempotency key: a repeated request has no second effect
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub request_id: Option<String>,
 }
 
@@ -284,6 +290,7 @@ mod tests {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }
         assert!((seconds("250ms").unwrap() - 0.25).abs() < 1e-9);
+        assert!(positive_seconds("0.1").is_ok() && positive_seconds("0s").is_err() && positive_seconds("x").is_err());
         for text in ["", "s", "5 m", "1d", "m5", "five", "-1", "nan", "inf", "1e10"] {
             assert!(seconds(text).is_err(), "{text}");
         }

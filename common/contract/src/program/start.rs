@@ -160,6 +160,9 @@ fn prepare(line: &Line, context: &mut Context) -> Result<()> {
             context.out.warn(message);
         }
     }
+    if context.options.base.is_some() {
+        context.options.base = Some(context.base()?);
+    }
     context.out.fields = command::selected_fields(program, verb, matches)?;
     context.options.session.as_deref().map_or(Ok(()), check_session)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::context::given::unreadable;
 use cp_common::keys::hex;
 use cp_common::{Code, Error, Result, json};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
@@ -131,10 +132,7 @@ impl Verifier {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found("no such key").in_file(path).fatal(),
-        _ => Error::io("cannot read the key", e).in_file(path).fatal(),
-    })
+    std::fs::read_to_string(path).map_err(|e| unreadable(e, "key", path).fatal())
 }
 
 /// The name of the key in a signature line of a note, and its id with the signature.

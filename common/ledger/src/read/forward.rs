@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Error, Result, signals};
 use memchr::memmem::Finder;
 
 use crate::format::line::{HARD_LIMIT, Line};
@@ -41,15 +41,6 @@ impl<'a> Raw<'a> {
     /// The parts of the line, if it is whole and has the shape of one of ours.
     pub fn stored(&self) -> Option<Line<'a>> {
         if self.end == End::LineFeed { Line::parse(self.bytes) } else { None }
-    }
-}
-
-/// The error of a file that cannot be opened.
-pub(super) fn cannot_open(path: &Path, e: io::Error) -> Error {
-    match e.kind() {
-        ErrorKind::NotFound => Error::not_found("no such file").in_file(path),
-        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
-        _ => Error::io("cannot open", e).in_file(path),
     }
 }
 
@@ -247,6 +238,8 @@ pub fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::super::{backward, lines};
+    use cp_common::Code;
+
     use super::*;
     use proptest::prelude::*;
 

@@ -6,11 +6,12 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use cp_common::context::given::unreadable;
 use cp_common::{Error, Result, signals};
 use rustix::fs::{Mode, OFlags};
 
 pub use super::forward::Source;
-use super::forward::{Lines, cannot_open, read_stream};
+use super::forward::{Lines, read_stream};
 
 /// True if an operand means standard input. Its other names may not be opened again: a socket cannot be.
 pub fn is_stdin(path: &Path) -> bool {
@@ -65,7 +66,7 @@ fn opened(path: &Path) -> Result<File> {
     // Opening a named pipe without a writer must not block, because signals are not noticed meanwhile.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
-    opened.map(File::from).map_err(|e| cannot_open(path, e))
+    opened.map(File::from).map_err(|e| unreadable(e, "file", path))
 }
 
 /// A pipe or a terminal: every read waits for bytes or a signal.

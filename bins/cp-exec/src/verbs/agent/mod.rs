@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use cp_common::context::options::seconds;
+use cp_common::context::given::unreadable;
+use cp_common::context::options::positive_seconds;
 use cp_common::output::{Severity, line_to_stderr, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long)]
     login: bool,
     /// The time after which the agent is killed (default: none)
-    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds)]
     timeout: Option<f64>,
     /// The command that starts the agent, after `--`
     #[arg(value_name = "COMMAND", last = true)]
@@ -91,7 +92,7 @@ impl Args {
 
     /// Decides about the agent, and records its intent.
     fn start(&self, engine: &mut Engine, context: &mut Context) -> Result<Prepared> {
-        for path in real("--read", &self.read, &engine.policy)? {
+        for path in real(&self.read, &engine.policy)? {
             engine.policy.allow(&path, false);
         }
         let facts = self.host().map(|host| &host.facts().agent);
@@ -119,7 +120,7 @@ impl Args {
         };
         let terminal = if is_live(context) { terminal_size() } else { None };
         let mut env = self.environment(facts, terminal.is_some())?;
-        let mut state = real("--state", &self.state, policy)?;
+        let mut state = real(&self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
             say(context, "state", own.create(context)?);
@@ -159,8 +160,8 @@ impl Args {
     }
 }
 
-fn real(option: &str, paths: &[PathBuf], policy: &Policy) -> Result<Vec<PathBuf>> {
-    let real = |path: &PathBuf| policy.base.join(path).canonicalize().map_err(|e| Error::io(option, e).in_file(path));
+fn real(paths: &[PathBuf], policy: &Policy) -> Result<Vec<PathBuf>> {
+    let real = |path: &PathBuf| policy.base.join(path).canonicalize().map_err(|e| unreadable(e, "path", path));
     paths.iter().map(real).collect()
 }
 
@@ -182,7 +183,9 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
         to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));
-        line_to_stderr(&summary);
+        if !context.options.quiet {
+            line_to_stderr(&summary);
+        }
     }
     passed.map(|()| finished)
 }

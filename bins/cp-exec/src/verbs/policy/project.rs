@@ -6,8 +6,9 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use cp_common::Result;
+use cp_common::context::given;
 use cp_common::home::Home;
-use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,15 +23,8 @@ const NAMES: usize = 10_000;
 const PYTHON: &str = "python";
 
 /// The directory of a project, without links.
-pub(super) fn directory(given: &Path, home: &Path, cp_home: &Home) -> Result<PathBuf> {
-    let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found("no such directory").in_file(given),
-        _ => Error::io("the project", e).in_file(given),
-    };
-    let directory = given.canonicalize().map_err(failed)?;
-    if !directory.is_dir() {
-        return Err(Error::validation("not a directory").in_file(given));
-    }
+pub(super) fn directory(named: &Path, home: &Path, cp_home: &Home) -> Result<PathBuf> {
+    let directory = given::directory("--for", named)?;
     check(&directory, home, cp_home).map(|()| directory)
 }
 

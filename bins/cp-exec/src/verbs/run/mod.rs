@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use cp_common::context::given::{note_unread_input, refuse_unread_file};
+use cp_common::context::given::{note_unread_input, refuse_unread_file, unreadable};
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
 use cp_common::program::grant::inspect;
@@ -336,7 +336,7 @@ fn request_identity(args: &Args, context: &Context) -> Result<Value> {
             return Err(Error::usage("--request-id needs an input that can be compared").hint("give --stdin a file"));
         }
         Some(path) => {
-            let bytes = std::fs::read(path).map_err(|e| Error::io("reading the input", e).in_file(path.as_ref()))?;
+            let bytes = std::fs::read(path).map_err(|e| unreadable(e, "file", path.as_ref()))?;
             Some((std::path::absolute(path)?, sha256(&bytes)))
         }
     };
