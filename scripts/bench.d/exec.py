@@ -11,7 +11,7 @@ HERE = os.getcwd()
 
 
 def request(*argv, **more):
-    return json.dumps({"tool": "shell", "arguments": {"argv": argv, **more}}) + "\n"
+    return json.dumps({"tool": "shell", "operation": "execute_command", "arguments": {"argv": argv, **more}}) + "\n"
 
 
 def coprocess(home, *args):

@@ -115,7 +115,7 @@ impl FileChange {
         let change = match (&before, &after) {
             (None, _) => ChangeKind::Created,
             (_, None) => ChangeKind::Removed,
-            (Some(before), Some(after)) if before.has_content_of(after) => ChangeKind::Mode,
+            (Some(before), Some(after)) if before.differs_in_mode(after) => ChangeKind::Mode,
             _ => ChangeKind::Changed,
         };
         Self { path: path.display().to_string(), path_bytes: bytes_of(path), change, before, after }
@@ -145,7 +145,7 @@ impl FileChange {
 pub(crate) enum ChangeKind {
     /// The path did not exist before.
     Created,
-    /// The content or the file type changed.
+    /// The file was written, or its type changed.
     Changed,
     /// The path no longer exists.
     Removed,
@@ -174,8 +174,10 @@ impl FileState {
         Self { kind, permissions: format!("{mode:o}"), sha256: hash.map(|hash| hash.to_string()), target }
     }
 
-    fn has_content_of(&self, other: &Self) -> bool {
-        (self.kind, &self.sha256, &self.target) == (other.kind, &other.sha256, &other.target)
+    /// True if only the permissions differ.
+    fn differs_in_mode(&self, other: &Self) -> bool {
+        self.permissions != other.permissions
+            && (self.kind, &self.sha256, &self.target) == (other.kind, &other.sha256, &other.target)
     }
 
     pub(crate) fn hash(&self) -> Option<Hash> {

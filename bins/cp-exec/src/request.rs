@@ -138,6 +138,9 @@ pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Requ
         Body::Row(row) => {
             let request = check_length(row).and_then(|()| {
                 let Envelope { tool, operation, arguments } = read(row.get(), "request")?;
+                if operation.is_none() && tool != "bash" {
+                    return Err(refused(format!("the request names no operation of `{tool}`")).hint(OPERATIONS));
+                }
                 of(&tool, operation.as_deref(), arguments.map_or("{}", RawValue::get), home)
             });
             Ok((Source::Row(row.to_owned()), request))

@@ -167,8 +167,7 @@ fn pending_approval_has_variable_names_without_values() {
     let (done, status) = ask("hunter2-s3cret");
     assert_eq!((status, &done["data"]["stdout"]), (0, &json!("a\n")), "{done}");
     // A refused request is on the ledger without the values too, and with the names.
-    let request =
-        json!({"tool": "shell", "arguments": {"argv": ["shred", "x"], "env": {"RUST_LOG": "hunter2-s3cret"}}});
+    let request = json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": ["shred", "x"], "env": {"RUST_LOG": "hunter2-s3cret"}}});
     exec.answers(&[], &request.to_string());
     let refused = exec.entries("exec.refused").pop().unwrap().to_string();
     assert!(refused.contains("RUST_LOG") && refused.contains("\"shred\""), "{refused}");

@@ -122,7 +122,7 @@ fn checked(these: impl Fn(&Line) -> bool) -> usize {
 
         let before = seen(&exec.work);
         let arguments = json!({"command": line.text, "stdin": line.input});
-        let request = json!({"tool": "shell", "arguments": arguments}).to_string();
+        let request = json!({"tool": "shell", "operation": "execute_command", "arguments": arguments}).to_string();
         let answer = exec.answers(&[], &request).0.remove(0);
         if answer["error"]["details"]["rule"] != line.rule {
             wrong.push(format!("{}\t{}\n    {answer}", line.rule, line.text));

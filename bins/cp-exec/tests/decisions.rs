@@ -25,7 +25,8 @@ fn decision_corpus_has_expected_verdicts() {
         {
             continue;
         }
-        let request = json!({"tool": "shell", "arguments": {"command": text}}).to_string();
+        let request =
+            json!({"tool": "shell", "operation": "execute_command", "arguments": {"command": text}}).to_string();
         let answer = exec.answers(&["check"], &request).0.remove(0);
         let (found, by) = (&answer["data"]["decision"], &answer["data"]["rule"]);
         count += 1;
@@ -93,7 +94,7 @@ fn refusal_names_owner_and_setting() {
         exec.ask(&["--", "nonesuch"]).0,
         exec.ask(&["--", "python3", "other.py"]).0,
         exec.ask(&["--env", "MINE=1", "--", "git", "status"]).0,
-        call(&bare, &["--tools", &tools], r#"{"tool":"adder","arguments":{}}"#),
+        call(&bare, &["--tools", &tools], r#"{"tool":"adder","operation":"call","arguments":{}}"#),
         call(&exec, &[], r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"/etc/passwd"}}"#),
         call(&exec, &[], r#"{"tool":"filesystem","operation":"write_file","arguments":{"path":"/x","content":""}}"#),
     ];

@@ -248,6 +248,9 @@ fn overwrite_is_an_edit_that_can_be_undone() {
     assert_eq!(write(&["--run", "RUN-1"], "two")["data"]["is_error"], false);
     let (change, kept) = last_change(&exec);
     assert_eq!((kept, &change["after"]["sha256"]), (b"one".to_vec(), &json!(Hash::of(b"two").to_string())));
+    // Equal bytes are written too; only the permissions did not change.
+    assert_eq!(write(&["--run", "RUN-1"], "two")["data"]["is_error"], false);
+    assert_eq!(last_change(&exec).0["change"], "changed");
     // The file changed since: the run has to read it again.
     exec.write("a", "other");
     let answer = write(&["--run", "RUN-1"], "three");

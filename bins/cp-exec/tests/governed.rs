@@ -229,7 +229,10 @@ fn declared_arguments_hold_at_every_door() {
         exec.write("t/modules/shell/capabilities.json", r#"{"capabilities":{"execute":["scripts/trace.py --*"]}}"#);
         let runs = |word: &str, door: usize| {
             let words = ["t/scripts/trace.py", word];
-            let request = |tool: &str| json!({"tool": tool, "arguments": {"command": words.join(" ")}}).to_string();
+            let request = |tool: &str| {
+                json!({"tool": tool, "operation": "execute_command", "arguments": {"command": words.join(" ")}})
+                    .to_string()
+            };
             let line = words.join(" ");
             let answer = match door {
                 0 => exec.ask(&["--root", "t", "--", words[0], words[1]]).0,

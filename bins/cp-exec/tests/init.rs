@@ -53,7 +53,9 @@ fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
     for (words, said) in [(&["ls", "a"][..], "a\n"), (&["cat", "a"], "one\n")] {
         let (answer, status) = exec.ask(&[&["--"], words].concat());
         assert_eq!((status, answer["data"]["stdout"].as_str()), (0, Some(said)), "{answer}");
-        let request = json!({"tool": "shell", "arguments": {"command": words.join(" ")}}).to_string();
+        let request =
+            json!({"tool": "shell", "operation": "execute_command", "arguments": {"command": words.join(" ")}})
+                .to_string();
         let (answers, _) = exec.answers(&[], &request);
         assert_eq!(answers[0]["error"]["details"]["rule"], "intent", "{answers:?}");
         let (answers, _) = exec.answers(&["--origin", "person"], &request);
@@ -61,7 +63,8 @@ fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
     }
     for words in ["ls", "ls -la", "uname -a", "whoami", "cat a b"] {
         let ask = |tool: &str| {
-            let request = json!({"tool": tool, "arguments": {"command": words}}).to_string();
+            let request =
+                json!({"tool": tool, "operation": "execute_command", "arguments": {"command": words}}).to_string();
             exec.answers(&[], &request).0.remove(0)
         };
         let (whole, line) = (ask("shell"), ask("bash"));

@@ -57,7 +57,7 @@ fn request_id_of_unfinished_command_is_reported() {
 #[test]
 fn request_id_with_requests_on_standard_input_is_refused() {
     let exec = Exec::new(Who::Me);
-    let row = json!({"tool": "shell", "arguments": {"argv": ["true"]}}).to_string();
+    let row = json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": ["true"]}}).to_string();
     assert_eq!(exec.answers(&["--request-id", "a"], &row).1, 2);
     assert_eq!(exec.ask(&["--request-id", "a", "--stdin", "-", "--", "cat"]).1, 2);
 }
@@ -76,7 +76,9 @@ fn invalid_token_is_refused_before_command_is_checked() {
     for command in [["echo", "a"], ["true", "a"], ["nosuchcommand", "a"]] {
         refused(&exec, &[&["--confirm", token, "--"][..], &command].concat(), "replayed");
     }
-    let row = json!({"tool": "shell", "arguments": {"argv": ["true"], "confirm": token}}).to_string();
+    let row =
+        json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": ["true"], "confirm": token}})
+            .to_string();
     assert_eq!(exec.answers(&[], &row).0[0]["error"]["details"]["reason"], "replayed");
     let confirmed = &exec.entries("exec.intent")[0]["data"]["confirmed"];
     assert!(confirmed.as_str().unwrap().starts_with("hmac-sha256:"), "{confirmed}");

@@ -5,14 +5,18 @@ use cp_testkit::{Signal, required, until};
 use crate::exec::{Exec, Who, alive, everyone, policy_with};
 
 fn sh(script: &str) -> String {
-    format!("{}\n", serde_json::json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", script]}}))
+    format!(
+        "{}\n",
+        serde_json::json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": ["sh", "-c", script]}})
+    )
 }
 
 #[test]
 fn requests_are_answered_in_order_and_leave_nothing() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let mut input = sh("exit 3") + "{\"tool\":\"shell\",\"arguments\":{\"argv\":[\"shred\",\"x\"]}}\n";
+        let mut input = sh("exit 3")
+            + "{\"tool\":\"shell\",\"operation\":\"execute_command\",\"arguments\":{\"argv\":[\"shred\",\"x\"]}}\n";
         input += "{\"tool\":\"system\",\"operation\":\"get_info\"}\n";
         input.extend((3..20).map(|n| sh(&format!("echo {n}"))));
         let (answers, status) = exec.answers(&[], &input);

@@ -153,7 +153,8 @@ fn executable_tool_gets_arguments_and_describes_itself() {
         );
         assert_eq!(answers[0]["data"]["is_error"], true);
         for name in ["../home/config/policy.toml", ".adder", "none", "adder/"] {
-            let (answers, _) = exec.answers(&["--tools", tools], &format!(r#"{{"tool":"{name}","arguments":{{}}}}"#));
+            let (answers, _) = exec
+                .answers(&["--tools", tools], &format!(r#"{{"tool":"{name}","operation":"call","arguments":{{}}}}"#));
             assert_eq!(answers[0]["error"]["code"], "E_NOT_FOUND", "{name}: {answers:?}");
         }
     }
@@ -246,17 +247,17 @@ fn git_in_hostile_repository_runs_nothing() {
 fn bad_request_is_reported_and_stream_continues() {
     let exec = Exec::new(Who::Me);
     let input = [
-        r#"{"tool":"shell","arguments":{"command":"echo $(id)"}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"echo $(id)"}}"#,
         r#"{"tool":"shell","operation":"read_file","arguments":{"path":"x"}}"#,
-        r#"{"tool":"shell","arguments":{"command":"true","shel":1}}"#,
-        r#"{"tool":"shell","arguments":{"command":"true","timeout":601}}"#,
-        r#"{"tool":"shell","arguments":{"command":"true","env":{"LD_PRELOAD":"x"}}}"#,
-        r#"{"tool":"shell","arguments":{"command":"true","cwd":"/etc"}}"#,
-        r#"{"tool":"shell","arguments":{"command":"true","argv":["true"]}}"#,
-        r#"{"tool":"shell","arguments":{"argv":[]}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"true","shel":1}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"true","timeout":601}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"true","env":{"LD_PRELOAD":"x"}}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"true","cwd":"/etc"}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"true","argv":["true"]}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"argv":[]}}"#,
         r#"{"tool":"filesystem","operation":"red_file","arguments":{"path":"x"}}"#,
         r"not json",
-        r#"{"tool":"shell","arguments":{"command":"true"}}"#,
+        r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"true"}}"#,
     ]
     .join("\n");
     let (answers, status) = exec.answers(&[], &input);
@@ -271,6 +272,25 @@ fn bad_request_is_reported_and_stream_continues() {
     assert_eq!(answers[10]["data"]["return_code"], 0);
     assert_eq!((status, &answers[11]["error"]["details"]["failed"]), (1, &10.into()));
     exec.command(&["--", "true"]).run().only();
+    // S1-01: a request names its operation; the input of a tool call, and a line of bash, need none.
+    let words = json!({"command": "touch made"});
+    let read = json!({"operation": "read_file", "path": "x"});
+    for operation in [None, Some("read_file"), Some("Execute_Command"), Some("")] {
+        for (tool, arguments) in [("shell", &words), ("filesystem", &read), ("system", &read), ("adder", &words)] {
+            let mut request = json!({"tool": tool, "arguments": arguments});
+            operation.map(|operation| request["operation"] = operation.into());
+            let answer = exec.answers(&[], &request.to_string()).0.remove(0);
+            assert_eq!(answer["error"]["code"], "E_VALIDATION", "{request}: {answer}");
+            let hint = answer["error"]["details"]["hint"].as_str().unwrap();
+            assert!(hint.contains("execute_command"), "{request}: {answer}");
+        }
+    }
+    assert!(!exec.work.join("made").exists());
+    for (tool, operation) in [("shell", Some("execute_command")), ("bash", Some("execute_command")), ("bash", None)] {
+        let request = json!({"tool": tool, "operation": operation, "arguments": {"command": "echo a"}});
+        assert_eq!(exec.answers(&[], &request.to_string()).0[0]["data"]["stdout"], "a\n", "{request}");
+        assert_eq!(exec.call(&[], tool, &request["arguments"])["data"]["content"], "a\n", "{request}");
+    }
 }
 
 #[test]

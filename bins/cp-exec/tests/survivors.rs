@@ -107,8 +107,11 @@ fn killed_helper_ends_its_runs_and_is_restarted() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
         let mut child = exec.command(&[]).start();
-        let request =
-            |argv: &[&str]| serde_json::json!({"tool": "shell", "arguments": {"argv": argv}}).to_string() + "\n";
+        let request = |argv: &[&str]| {
+            serde_json::json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": argv}})
+                .to_string()
+                + "\n"
+        };
         child.write(request(&[
             "python3",
             "-c",

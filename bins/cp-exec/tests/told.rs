@@ -1,5 +1,7 @@
 //! Who learns why a program was refused, and that processes were ended: whoever reads the output.
 
+use serde_json::json;
+
 use crate::exec::{Exec, POLICY, everyone};
 
 const REASON: &str = "cp-exec: mount";
@@ -107,8 +109,11 @@ fn refused_name_tells_reason_on_standard_error_of_program() {
 
 #[test]
 fn ended_processes_are_reported_in_every_format() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
+        exec.executable("tools/step", "#!/bin/sh\necho out; echo err >&2\n");
+        let tools = exec.work.join("tools").display().to_string();
         for (script, message) in [
             ("nohup sleep 60 >/dev/null 2>&1 & echo started", "cp-exec: 1 process was still running and was ended"),
             ("sleep 60 & setsid sleep 60 & echo started", "cp-exec: 2 processes were still running and were ended"),
@@ -122,10 +127,29 @@ fn ended_processes_are_reported_in_every_format() {
                 assert!(told.contains(message) && told.contains("started"), "{who:?} {format} {script}: {ran:?}");
             }
         }
-        let row = serde_json::json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "sleep 60 & echo started"]}})
-            .to_string();
+        let arguments = json!({"argv": ["sh", "-c", "sleep 60 & echo started"]});
+        let row = json!({"tool": "shell", "operation": "execute_command", "arguments": arguments}).to_string();
         let (answers, _) = exec.answers(&[], &row);
         assert!(answers[0].to_string().contains("1 process was still running"), "{who:?}: {answers:?}");
+        // S1-09: the model reads standard error of a command that succeeds too, after its output.
+        let asked = "python3 -c 'import socket; socket.getaddrinfo(\"a.test\", 80)' 2>&-; true";
+        for (tool, script, stdout, told) in [
+            ("bash", "printf out; echo err >&2", "out\n", "err\n"),
+            ("bash", "echo err >&2; exit 3", "", "err\n"),
+            ("bash", "echo out", "out\n", ""),
+            ("bash", "sleep 60 & echo started", "started\n", "1 process was still running"),
+            ("shell", "sleep 60 & echo started", "started\n", "1 process was still running"),
+            ("bash", asked, "", "cp-exec allow network a.test"),
+            ("step", "", "out\n", ""),
+        ] {
+            let script = if tool == "shell" { format!("sh -c '{script}'") } else { script.to_owned() };
+            let result = exec.call(&["--tools", &tools], tool, &json!({"command": script}))["data"].clone();
+            let content = result["content"].as_str().unwrap();
+            let rest = content.strip_prefix(stdout);
+            let is_told = rest.is_some_and(|rest| if told.is_empty() { rest.is_empty() } else { rest.contains(told) });
+            assert!(is_told, "{who:?} {tool} {script}: {result}");
+            assert_eq!(result["is_error"], script.contains("exit"), "{who:?} {tool} {script}: {result}");
+        }
     }
 }
 

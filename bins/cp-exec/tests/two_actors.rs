@@ -45,7 +45,8 @@ fn parallel_runs_in_repository_keep_all_commits() {
             );
             let command =
                 if at.is_multiple_of(4) { format!("sh -c '{commit}'") } else { "git status --short".to_owned() };
-            serde_json::json!({ "tool": "shell", "arguments": { "command": command } }).to_string()
+            serde_json::json!({ "tool": "shell", "operation": "execute_command", "arguments": { "command": command } })
+                .to_string()
         };
         // Four programs, of which each has one of the commits.
         let mut running: Vec<_> = (0..4).map(|_| exec.command(&[]).start()).collect();

@@ -47,7 +47,7 @@ allow; cp-exec --dry-run -- rm -r x
 echo '{"tool":"system","operation":"get_info"}' | cp-exec
 echo '{"tool":"system","operation":"get_info"}' | cp-exec --dry-run
 allow; call shell '{"command":"echo hi"}' | cp-exec
-allow; printf '{"tool":"shell","arguments":{"command":"echo %s"}}\n' one two | cp-exec
+allow; printf '{"tool":"shell","operation":"execute_command","arguments":{"command":"echo %s"}}\n' one two | cp-exec
 printf '{"tool":"system","operation":"get_info"}\n%.0s' 1 2 | cp-exec
 
 # cp-exec approve
@@ -58,7 +58,7 @@ cp-exec approve abc
 cp-exec check -- git push --force
 cp-exec check -c 'ls; id'
 allow; cp-exec check -- echo hi
-allow; printf '{"tool":"shell","arguments":{"command":"echo %s"}}\n' one two | cp-exec check
+allow; printf '{"tool":"shell","operation":"execute_command","arguments":{"command":"echo %s"}}\n' one two | cp-exec check
 cp-exec check --strict-exit -- git push --force
 
 # cp-exec undo

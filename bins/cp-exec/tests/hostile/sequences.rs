@@ -81,7 +81,9 @@ fn changes(chance: &mut Chance) -> Vec<[&'static str; 3]> {
 }
 
 fn requests(changes: &[[&str; 3]]) -> String {
-    let shell = |words: &[&str]| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
+    let shell = |words: &[&str]| {
+        json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": words}}).to_string()
+    };
     let mut lines = Vec::new();
     for change in changes {
         lines.push(shell(&[&["python3", "-c", SCRIPT, "probe.py"], &change[..]].concat()));
@@ -138,7 +140,9 @@ fn concurrent_link_swap_frees_no_run() {
         exec.write("d/secret", "nothing");
         fs::remove_file(exec.work.join("d/.bashrc")).unwrap();
         exec.write("swap.py", include_str!("../data/hostile/swap.py"));
-        let shell = |words: &[&str]| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
+        let shell = |words: &[&str]| {
+            json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": words}}).to_string()
+        };
         let file = |operation: &str, arguments: Value| {
             json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string()
         };
@@ -147,7 +151,7 @@ fn concurrent_link_swap_frees_no_run() {
         let swapping = exec.command(&["--timeout", "30", "--", "python3", "-c", SCRIPT, "swap.py", seconds]).start();
         for at in 0..times(40, 300) {
             lines.push(shell(&["sh", "-c", "cat d/secret; echo planted > d/planted"]));
-            lines.push(json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "cat secret .token; echo > planted"], "cwd": "d"}}).to_string());
+            lines.push(json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": ["sh", "-c", "cat secret .token; echo > planted"], "cwd": "d"}}).to_string());
             lines.push(file("read_file", json!({"path": "d/secret"})));
             lines.push(file("write_file", json!({"path": format!("d/planted{at}"), "content": "x", "mode": "create"})));
             lines.push(file("write_file", json!({"path": "d/.bashrc", "content": "x", "mode": "create"})));
@@ -185,7 +189,7 @@ fn special_files_do_not_block_later_run() {
             let exec = Exec::with_policy(who, &format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n"));
             let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "f"}});
             let write = json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": "f", "content": "x", "mode": "overwrite"}});
-            let shell = |line: &str| json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", line]}});
+            let shell = |line: &str| json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": ["sh", "-c", line]}});
             let input = [shell(line), shell("echo again"), read, write].map(|request| request.to_string()).join("\n");
             let command = exec.command(&["--timeout", "5"]).stdin(input);
             let ran = command.limit(Duration::from_secs(30)).run();

@@ -148,8 +148,9 @@ fn destructive_line_always_needs_confirmation() {
     for (index, family) in families.iter().enumerate() {
         lines.extend((0..times(12, 2000)).map(|_| (index, line(family, &mut chance))));
     }
-    let request =
-        |(_, words): &(usize, Vec<String>)| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
+    let request = |(_, words): &(usize, Vec<String>)| {
+        json!({"tool": "shell", "operation": "execute_command", "arguments": {"argv": words}}).to_string()
+    };
     let (answers, _) = exec.answers(&["check"], &lines.iter().map(request).collect::<Vec<_>>().join("\n"));
     let mut wrong = Vec::new();
     let mut counts: BTreeMap<usize, (usize, usize)> = BTreeMap::new();

@@ -37,7 +37,9 @@ fn lines(chance: &mut Chance, count: usize) -> Vec<String> {
 fn tokenizer_words_equal_those_of_bash() {
     let exec = Exec::with_policy(everyone()[0], "[exec]\nallowed_commands = [\"zz\"]\n");
     let lines = lines(&mut Chance::of_this_test(7), times(4000, 100_000));
-    let request = |line: &String| json!({"tool": "shell", "arguments": {"command": line}}).to_string();
+    let request = |line: &String| {
+        json!({"tool": "shell", "operation": "execute_command", "arguments": {"command": line}}).to_string()
+    };
     let (home, _) = exec.answers(&["check"], &request(&"zz ~".to_owned()));
     let home = home[0]["data"]["argv"][1].as_str().unwrap().to_owned();
     let (answers, _) = exec.answers(&["check"], &lines.iter().map(request).collect::<Vec<_>>().join("\n"));

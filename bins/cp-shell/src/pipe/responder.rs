@@ -101,7 +101,8 @@ fn execute(flags: Vec<OsString>, command: &str) -> Result<Value> {
     if command.is_empty() {
         return Err(fault("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
     }
-    let request = json!({ "tool": "shell", "arguments": { "command": command } }).to_string();
+    let request =
+        json!({ "tool": "shell", "operation": "execute_command", "arguments": { "command": command } }).to_string();
     let mut first = None;
     let ended = coprocess::ask_each::<Value>("cp-exec", &[""; 0], request.as_bytes(), flags, &mut |line| {
         first = first.take().or_else(|| line.map(<[u8]>::to_vec));

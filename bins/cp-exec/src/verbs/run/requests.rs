@@ -147,7 +147,8 @@ fn tool_result(call: Call, outcome: Result<Work<FinishedRun>>, began: Instant) -
         Ok(Work::Run(done)) => {
             let FinishedRun { result: ran, failure, .. } = *done;
             (result.exit_code, result.receipt, result.content) = (ran.return_code, ran.receipt, ran.stdout);
-            if failure.is_some() {
+            // What a command says there is for its caller; what a tool says there is for a person, unless it fails.
+            if failure.is_some() || matches!(&*result.name, "bash" | "shell") {
                 add_lines(&mut result.content, &ran.stderr);
             }
             failure
