@@ -278,7 +278,9 @@ fn bad_request_is_reported_and_stream_continues() {
     for operation in [None, Some("read_file"), Some("Execute_Command"), Some("")] {
         for (tool, arguments) in [("shell", &words), ("filesystem", &read), ("system", &read), ("adder", &words)] {
             let mut request = json!({"tool": tool, "arguments": arguments});
-            operation.map(|operation| request["operation"] = operation.into());
+            if let Some(operation) = operation {
+                request["operation"] = operation.into();
+            }
             let answer = exec.answers(&[], &request.to_string()).0.remove(0);
             assert_eq!(answer["error"]["code"], "E_VALIDATION", "{request}: {answer}");
             let hint = answer["error"]["details"]["hint"].as_str().unwrap();
