@@ -135,6 +135,9 @@ fn every_loop_backend_gives_the_same_words_and_the_same_results() {
             assert_eq!(last, story.last().unwrap()["content"], "{which:?}");
             let results = results(&ran, &place);
             assert_eq!(expected.get_or_insert_with(|| results.clone()), &results, "{which:?}");
+            // A call of a tool that is not there begins and ends like any other.
+            let audited = place.sh("cp-log audit");
+            assert_eq!(audited.status, 0, "{which:?}: {audited:?}");
         }
     }
 }

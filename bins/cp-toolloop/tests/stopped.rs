@@ -29,7 +29,7 @@ enum Stop {
 const STOPS: [Stop; 6] = [Stop::CtrlC, Stop::Term, Stop::Hup, Stop::Kill, Stop::KillAndWait, Stop::Deadline];
 
 /// The work that a run is at when it is stopped. All but `model` write the file `began`.
-const WORK: [&str; 9] = ["model", "shell", "bash", "argv", "filesystem", "tool", "mcp", "approval", "rows"];
+const WORK: [&str; 10] = ["model", "shell", "bash", "argv", "filesystem", "tool", "mcp", "approval", "refused", "rows"];
 
 const ROWS: &str = "{\"messages\":[{\"role\":\"user\",\"content\":\"a row\"}]}\n{\"messages\":[{\"role\":\"user\",\"content\":\"a row\"}]}\n";
 
@@ -55,6 +55,13 @@ fn place(work: &str, milliseconds: u64) -> (ToolLoop, Vec<String>) {
         }
         "mcp" => json!([call("wait", json!({"n": 1}))]),
         "approval" => json!([call("bash", json!({"command": "echo a | tee b"}))]),
+        // Calls that have a result and never start: the approver denies the last.
+        "refused" => json!([
+            call("nope", json!({})),
+            call("bash", json!({"command": 7})),
+            call("shell", json!({"argv": ["echo"]})),
+            call("bash", json!({"command": "echo a | tee b"})),
+        ]),
         "tool" | "rows" => json!([call("step", json!({"n": 1}))]),
         _ => json!([call("shell", json!({"command": format!("sh -c '{line}'")}))]),
     };
@@ -63,8 +70,10 @@ fn place(work: &str, milliseconds: u64) -> (ToolLoop, Vec<String>) {
     place.script(&[&first.to_string(), r#"{"content":"done"}"#]);
     let mut words = vec!["--tools".to_owned(), place.tools()];
     match work {
-        "approval" => {
-            let approver = place.root.executable("approver", format!("#!/bin/sh\necho x >began; sleep {seconds}\n"));
+        "approval" | "refused" => {
+            let status = u8::from(work == "refused");
+            let script = format!("#!/bin/sh\necho x >began; sleep {seconds}; exit {status}\n");
+            let approver = place.root.executable("approver", script);
             words.extend(["--approver".to_owned(), approver.display().to_string()]);
         }
         "mcp" => {
@@ -221,7 +230,7 @@ fn stopped_runs_have_no_false_claim() {
 /// A kill between any two lines: each beginning of the state, with each end of the ledger that it can have then.
 #[test]
 fn kill_between_any_two_lines_has_no_false_claim() {
-    for work in ["filesystem", "bash", "approval"] {
+    for work in ["filesystem", "bash", "approval", "refused"] {
         let (place, mut words) = place(work, 10);
         words.splice(0..0, ["--max-iterations", "1"].map(str::to_owned));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

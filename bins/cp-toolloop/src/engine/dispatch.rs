@@ -15,6 +15,7 @@ use super::{Engine, Pending};
 use crate::state::conversation::{Call, UNFINISHED};
 use crate::state::ledger::{Found, find_call_end, started_programs};
 use crate::state::step::{Decision, Step};
+use crate::tools::aliases::instead;
 use crate::tools::find;
 use crate::tools::tool::{BASH, Executable, Origin, Tool};
 
@@ -63,17 +64,18 @@ impl Engine {
         let at = pending.at;
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
-        let answered = |answer: String| Ok(Break(pending.failed(answer)));
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
-            let near = nearest(&call.name, self.run.plan.tools.iter().map(|tool| tool.name.as_str()));
+            let names = self.run.plan.tools.iter().map(|tool| tool.name.as_str());
+            let has_bash = names.clone().any(|name| name == BASH);
+            let near = nearest(&call.name, names).or_else(|| instead(&call.name).filter(|_| has_bash));
             let hint = near.map(|near| format!("\nHint: did you mean {near}?")).unwrap_or_default();
-            return answered(format!("Tool not permitted: {}{hint}", call.name));
+            return self.refuse(pending, format!("Tool not permitted: {}{hint}", call.name));
         };
         if let Some(Decision::Denied { why, .. }) = &waiting.decision {
-            return answered(self.denial(call, why)?);
+            return self.refuse(pending, self.denial(call, why)?);
         }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
-            return answered(invalid.message().to_owned());
+            return self.refuse(pending, invalid.message().to_owned());
         }
         let approved = matches!(waiting.decision, Some(Decision::Approved(_)));
         let repeats = waiting.started && !tool.hints.idempotent;
@@ -96,7 +98,7 @@ impl Engine {
         }
         if !is_unchanged(&tool.origin) {
             let message = format!("the file of {} has changed since the run started; it was not run", tool.name);
-            return answered(message);
+            return self.refuse(pending, message);
         }
         let was_approved = waiting.started && tool.hints.idempotent;
         let asks = match (found, self.parts.approver.reason(&tool)) {
@@ -108,10 +110,17 @@ impl Engine {
         if let Some(approval) = asks {
             self.decide(at, &approval, context)?;
             if let Some(Decision::Denied { why, .. }) = &self.run.conversation.calls[at].decision {
-                return answered(self.denial(call, why)?);
+                return self.refuse(pending, self.denial(call, why)?);
             }
         }
         Ok(Continue(tool))
+    }
+
+    /// The result of a call that does not start. The call is recorded first.
+    fn refuse(&mut self, pending: &Pending, answer: String) -> Result<ControlFlow<ToolResult, Tool>> {
+        self.run.record(Step::Refused(pending.at))?;
+        self.run.sync()?;
+        Ok(Break(pending.failed(answer)))
     }
 
     /// The result of a denied call. A denied command line may have run in part.

@@ -17,8 +17,8 @@ pub(crate) struct Call {
     pub(crate) asked: ToolCall,
     /// True if it was started.
     pub(crate) started: bool,
-    /// True if the process that runs it has started it.
-    pub(crate) was_started: bool,
+    /// True if the process that runs it has recorded it on the ledger.
+    pub(crate) is_noted: bool,
     /// The last approval request for it.
     pub(crate) approval: Option<Box<Approval>>,
     /// True if the request waits for an answer.
@@ -91,17 +91,18 @@ impl Conversation {
             Step::Deltas(_) => {}
             Step::Resumed(_, limits) => {
                 self.limits = limits;
-                self.calls.iter_mut().for_each(|call| call.was_started = false);
+                self.calls.iter_mut().for_each(|call| call.is_noted = false);
             }
             Step::Message(message) => self.answered(message),
             Step::Billed(usage) => self.tally.billed(&usage),
             Step::Started(at) => {
                 let call = self.call(at)?;
-                (call.started, call.was_started) = (true, true);
+                (call.started, call.is_noted) = (true, true);
                 call.is_asked = false;
                 call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
             }
             Step::Withdrawn(at) => self.call(at)?.started = false,
+            Step::Refused(at) => self.call(at)?.is_noted = true,
             Step::Asked(at, approval) => {
                 let call = self.call(at)?;
                 call.approval = Some(approval);

@@ -44,7 +44,13 @@ impl Run {
             Step::Message(message) if message.receipt.as_ref().is_none_or(|receipt| !self.has(receipt)) => {
                 self.message(message, turn + 1)
             }
-            Step::Started(at) => return state.calls.get(*at).map(|call| self.started(call, turn)).unwrap_or_default(),
+            Step::Started(at) | Step::Refused(at) => {
+                let Some(call) = state.calls.get(*at) else { return Vec::new() };
+                // An executor spends the grants of its own requests.
+                let grant = call.own_grant().filter(|_| matches!(step, Step::Started(_)));
+                let spent = grant.map(|(grant, approval)| self.said(Said::Spent(grant), approval));
+                return spent.into_iter().chain(self.called(call, turn)).collect();
+            }
             Step::Finished(_, result) => self.result(result, turn),
             // An executor records its own requests.
             Step::Asked(_, approval) if Call::is_asked_here(approval) => self.said(Said::Asked, approval),
@@ -106,14 +112,11 @@ impl Run {
         entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len())
     }
 
-    /// The call, if it starts for the first time, and the use of its approval. An executor spends the grants of its
-    /// own requests.
-    fn started(&self, call: &Call, turn: u64) -> Vec<Entry> {
+    /// The call, unless this process has recorded it.
+    fn called(&self, call: &Call, turn: u64) -> Option<Entry> {
         let ToolCall { id, name, input, .. } = &call.asked;
-        let begins = (!call.was_started)
-            .then(|| self.entry("tool_call").turn(turn).with("id", id).with("name", name).with("input", input));
-        let spent = call.own_grant().map(|(grant, approval)| self.said(Said::Spent(grant), approval));
-        spent.into_iter().chain(begins).collect()
+        (!call.is_noted)
+            .then(|| self.entry("tool_call").turn(turn).with("id", id).with("name", name).with("input", input))
     }
 
     fn result(&self, result: &ToolResult, turn: u64) -> Entry {

@@ -54,7 +54,7 @@ pub(crate) fn whole(ledger: &Path, value: &Value) -> Result<Value> {
 
 /// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was
 /// restored, and a resume would repeat later steps. A power failure may lose at most one step that is on the ledger.
-pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {
+pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_noted: impl Fn(&str) -> bool) -> Result<()> {
     let (mut after, mut steps) = (false, 0_u64);
     let newer = newest(&files.ledger, |line| {
         let is_newer = if line.seq() <= known {
@@ -63,7 +63,7 @@ pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&
             steps += 1;
             after || steps > 1
         } else if line.is_event("tool_call") {
-            !data_of::<Value>(line)["id"].as_str().is_some_and(&is_started)
+            !data_of::<Value>(line)["id"].as_str().is_some_and(&is_noted)
         } else {
             after |= line.member("event").is_some_and(|event| event.starts_with(b"\"exec."));
             false

@@ -65,8 +65,8 @@ impl Run {
 
     /// Resumes the run with these limits, unless an earlier state of it was restored.
     pub(crate) fn resume(&mut self, files: &RunFiles, limits: Limits, context: &Context) -> Result<()> {
-        let is_started = |id: &str| self.conversation.calls.iter().any(|call| call.asked.id == id && call.was_started);
-        refuse_earlier(files, self.steps.seq(), is_started)?;
+        let is_noted = |id: &str| self.conversation.calls.iter().any(|call| call.asked.id == id && call.is_noted);
+        refuse_earlier(files, self.steps.seq(), is_noted)?;
         self.record(Step::Resumed(Owner::this(), limits))?;
         self.limit(context)
     }

@@ -23,6 +23,8 @@ pub(crate) enum Step {
     Started(usize),
     /// A started call did not run.
     Withdrawn(usize),
+    /// A call is about to get a result without a start.
+    Refused(usize),
     /// A call has its result.
     Finished(usize, Box<ToolResult>),
     /// The stored records have been printed.
