@@ -12,7 +12,7 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::Value;
 
-use super::budget::Amount;
+use super::budget::{Amount, Reservation};
 use super::gate::Slot;
 use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
@@ -134,7 +134,7 @@ impl Engine {
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
         if let Err(error) = self.journal.record_request(work, body.len() as u64) {
-            self.settle(reserved, None, false)?;
+            self.settle(reserved.as_ref(), None, false)?;
             return Err(error.into());
         }
         let start = Instant::now();
@@ -150,7 +150,7 @@ impl Engine {
         });
         exchange.took = Some(start.elapsed());
         exchange.usage = self.usage(&exchange, &work.target, Price::of);
-        let settled = self.settle(reserved, exchange.usage, exchange.outcome.is_ok());
+        let settled = self.settle(reserved.as_ref(), exchange.usage, exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
             Ok(_) => {
                 slot.answered();
@@ -175,7 +175,7 @@ impl Engine {
     }
 
     /// Waits for a turn, for a concurrency slot and for budget.
-    fn admit(&self, work: &Work, body: &[u8], listener: &mut dyn Listener) -> Result<(Slot, Option<Amount>)> {
+    fn admit(&self, work: &Work, body: &[u8], listener: &mut dyn Listener) -> Result<(Slot, Option<Reservation>)> {
         if let Some(budget) = &self.budget {
             self.check_price(budget, work)?;
         }
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be
     /// kept then.
-    fn settle(&self, reserved: Option<Amount>, usage: Option<Usage>, is_answer: bool) -> Result<()> {
+    fn settle(&self, reserved: Option<&Reservation>, usage: Option<Usage>, is_answer: bool) -> Result<()> {
         let (Some(budget), Some(reserved)) = (&self.budget, reserved) else { return Ok(()) };
         let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
         budget.settle(reserved, known.as_ref())?;

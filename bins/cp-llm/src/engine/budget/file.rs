@@ -32,8 +32,10 @@ pub(crate) struct Limit {
 /// The estimated cost of one request in flight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Reservation {
+pub(in crate::engine) struct Reservation {
     pub owner: Owner,
+    /// The number of the request in its process. Amounts do not tell requests apart.
+    pub request: u64,
     pub amount: Amount,
 }
 
@@ -41,7 +43,7 @@ pub(super) struct Reservation {
 /// since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Owner {
+pub(in crate::engine) struct Owner {
     pub pid: u32,
     pub started: u64,
 }
@@ -105,11 +107,12 @@ impl BudgetFile {
     }
 
     /// Replaces the reservation of a request by the amount that it used.
-    pub(super) fn settle(&mut self, owner: Owner, reserved: Amount, used: Amount) {
-        match self.reserved.iter().position(|one| one.owner == owner && one.amount == reserved) {
+    pub(super) fn settle(&mut self, reserved: &Reservation, used: Amount) {
+        let is_same = |one: &Reservation| (one.owner, one.request) == (reserved.owner, reserved.request);
+        match self.reserved.iter().position(is_same) {
             Some(at) => drop(self.reserved.remove(at)),
             // A process that cannot see the owner, as in another container, has counted the reservation as spent.
-            None => self.spent = self.spent.minus(reserved),
+            None => self.spent = self.spent.minus(reserved.amount),
         }
         self.spent = self.spent.plus(used);
     }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, signals};
 
-pub(super) use self::file::Amount;
 pub(crate) use self::file::Limit;
-use self::file::{BudgetFile, Owner, Reservation};
+pub(super) use self::file::{Amount, Reservation};
+use self::file::{BudgetFile, Owner};
 
 /// The interval for checking whether other processes released their reservations.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -34,6 +34,8 @@ pub(crate) struct Budget {
 /// The state of this process.
 #[derive(Default)]
 struct State {
+    /// The number of requests so far, and of those in flight.
+    requests: u64,
     in_flight: u64,
     /// The number of answers so far, and their usage.
     answers: u32,
@@ -85,16 +87,18 @@ impl Budget {
 
     /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
     /// are other processes. Fails if the budget is used up.
-    pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Amount> {
+    pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Reservation> {
         let mut state = self.lock();
+        state.requests += 1;
+        let wanted = Reservation { owner: self.owner, request: state.requests, amount: estimate };
         let mut is_said = false;
         loop {
             if state.lacks_usage {
                 return Err(missing_usage_error());
             }
-            let Some(spent) = self.reserve(estimate)? else {
+            let Some(spent) = self.reserve(&wanted)? else {
                 state.in_flight += 1;
-                return Ok(estimate);
+                return Ok(wanted);
             };
             if self.limit.is_reached(spent) {
                 return Err(self.exhausted(spent));
@@ -108,13 +112,13 @@ impl Budget {
     }
 
     /// Reserves the estimated cost of a request. If the budget has no rest, returns the amount that is spent.
-    fn reserve(&self, estimate: Amount) -> Result<Option<Amount>> {
+    fn reserve(&self, wanted: &Reservation) -> Result<Option<Amount>> {
         self.change(|content| {
             if self.limit.is_reached(content.taken()) {
                 content.count_as_spent(|owner| !owner.is_alive());
                 return Some(content.spent);
             }
-            content.reserved.push(Reservation { owner: self.owner, amount: estimate });
+            content.reserved.push(wanted.clone());
             None
         })
     }
@@ -134,7 +138,7 @@ impl Budget {
     }
 
     /// Replaces the reservation of a request by its usage, if that is known.
-    pub(super) fn settle(&self, reserved: Amount, usage: Option<&Usage>) -> Result<()> {
+    pub(super) fn settle(&self, reserved: &Reservation, usage: Option<&Usage>) -> Result<()> {
         let mut state = self.lock();
         if state.is_closed {
             return Ok(());
@@ -145,7 +149,7 @@ impl Budget {
             state.answers = state.answers.saturating_add(1);
             state.answered = state.answered.plus(used);
         }
-        let settled = self.change(|content| content.settle(self.owner, reserved, used));
+        let settled = self.change(|content| content.settle(reserved, used));
         self.settled.notify_all();
         settled
     }

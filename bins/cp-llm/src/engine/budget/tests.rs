@@ -18,7 +18,7 @@ fn sharing(file: &Path, tokens: Option<u64>) -> Budget {
 
 fn spend(budget: &Budget, tokens: u64) {
     let ticket = budget.admit(estimate(tokens), &mut |_| ()).unwrap();
-    budget.settle(ticket, Some(&used(tokens))).unwrap();
+    budget.settle(&ticket, Some(&used(tokens))).unwrap();
 }
 
 fn content(file: &Path) -> BudgetFile {
@@ -49,7 +49,7 @@ fn shared_file_has_no_reservations_after_release() {
     for budget in [&one, &two] {
         let ticket = budget.admit(estimate(10), &mut |_| ()).unwrap();
         assert_eq!(reserved(&file), estimate(10));
-        budget.settle(ticket, Some(&used(45))).unwrap();
+        budget.settle(&ticket, Some(&used(45))).unwrap();
     }
     spend(&two, 10);
     assert_eq!(content(&file), BudgetFile { limit: one.limit, spent: estimate(100), ..BudgetFile::default() });
@@ -67,12 +67,12 @@ fn admit_waits_for_reservations_of_others() {
         let waits = scope.spawn(|| {
             let mut warnings = 0;
             let ticket = two.admit(estimate(50), &mut |_| warnings += 1).unwrap();
-            two.settle(ticket, Some(&used(50))).unwrap();
+            two.settle(&ticket, Some(&used(50))).unwrap();
             warnings
         });
         std::thread::sleep(POLL_INTERVAL * 2);
         assert!(!waits.is_finished(), "it did not wait for the reservation");
-        one.settle(ticket, Some(&used(20))).unwrap();
+        one.settle(&ticket, Some(&used(20))).unwrap();
         assert_eq!(waits.join().unwrap(), 1);
     });
     assert_eq!(content(&file).spent.tokens, 70);
@@ -93,7 +93,7 @@ fn reservation_of_dead_process_counts_as_spent() {
     assert_eq!((content(&file).spent, content(&file).reserved.len()), (estimate(7 + 25 + 1), 0));
     // If the owner lives where its id cannot be seen, its requests are settled without counting them twice.
     for ticket in tickets {
-        budget.settle(ticket, Some(&used(3))).unwrap();
+        budget.settle(&ticket, Some(&used(3))).unwrap();
     }
     assert_eq!(content(&file).spent, estimate(7 + 3 + 3 + 1));
 }
@@ -118,15 +118,36 @@ fn close_counts_requests_in_flight_once() {
     let budget = sharing(&file, Some(1000));
     let ticket = budget.admit(estimate(30), &mut |_| ()).unwrap();
     budget.close().unwrap();
-    budget.settle(ticket, Some(&used(30))).unwrap();
+    budget.settle(&ticket, Some(&used(30))).unwrap();
     assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (30, 0, 1));
+}
+
+proptest! {
+    // Each change of the file is synced.
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Amounts of many digits are read from a file as other numbers.
+    #[test]
+    fn any_amounts_leave_no_reservation(costs in prop::collection::vec((1e-9_f64..1.0, 1_u64..1000), 1..6)) {
+        let (_directory, file) = budget_file();
+        let budget = sharing(&file, Some(u64::MAX));
+        for (usd, tokens) in costs {
+            let amount = budget.average().unwrap_or(Amount { usd, tokens });
+            let tickets = [amount, amount].map(|amount| budget.admit(amount, &mut |_| ()).unwrap());
+            prop_assert_eq!(content(&file).reserved.len(), tickets.len(), "the control");
+            for ticket in tickets {
+                budget.settle(&ticket, Some(&Usage { cost_usd: Some(usd), ..used(tokens) })).unwrap();
+            }
+            prop_assert_eq!(content(&file).reserved, []);
+        }
+    }
 }
 
 proptest! {
     #[test]
     fn arbitrary_file_is_valid_or_unchanged(cut in 0_usize..400, at in 0_usize..400, byte: u8) {
         let (_directory, file) = budget_file();
-        let whole = r#"{"limit":{"usd":5.5,"tokens":1000},"spent":{"usd":0.1,"tokens":10},"reserved":[{"owner":{"pid":1,"started":2},"amount":{"tokens":18446744073709551615,"usd":0.02}}]}"#;
+        let whole = r#"{"limit":{"usd":5.5,"tokens":1000},"spent":{"usd":0.1,"tokens":10},"reserved":[{"owner":{"pid":1,"started":2},"request":3,"amount":{"tokens":18446744073709551615,"usd":0.02}}]}"#;
         let mut text = whole.as_bytes()[..cut.min(whole.len())].to_vec();
         if let Some(there) = text.get_mut(at) {
             *there = byte;
