@@ -65,13 +65,9 @@ pub(crate) fn attachment(file: &Path) -> Result<Attachment> {
         return Ok(Attachment::Block(block, bytes));
     }
     let is_utf16 = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| bytes.starts_with(mark));
-    String::from_utf8(bytes).map(Attachment::Text).map_err(|e| {
-        let found = if is_utf16 {
-            "text in UTF-16".to_owned()
-        } else {
-            format!("not UTF-8: byte {}", e.utf8_error().valid_up_to())
-        };
-        let error = Error::validation(format!("unknown file type, {found}")).in_file(file);
+    text_of(&bytes).map(|text| Attachment::Text(text.to_owned())).map_err(|e| {
+        let found = if is_utf16 { "it is text in UTF-16" } else { e.message() };
+        let error = Error::validation(format!("unknown file type: {found}")).in_file(file);
         error.hint("attach UTF-8 text (convert it with iconv), an image (PNG, JPEG, GIF, WebP) or a PDF")
     })
 }

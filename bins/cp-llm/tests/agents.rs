@@ -131,8 +131,14 @@ fn agent_stream_cut_at_any_line_is_never_a_success() {
 #[test]
 fn agent_that_ran_tools_is_not_started_again() {
     let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}}]}}"#;
-    let limited = result(&json!({"is_error": true, "api_error_status": 429, "result": "no"}));
-    for (lines, starts) in [(vec![START, RECEIVED, &limited], 2), (vec![START, RECEIVED, call, &limited], 1)] {
+    let limited = json!({"is_error": true, "api_error_status": 429, "result": "no", "total_cost_usd": 0, "usage": {}});
+    let limited = result(&limited);
+    let billed = result(&json!({"is_error": true, "api_error_status": 429, "result": "no"}));
+    for (lines, starts) in [
+        (vec![START, RECEIVED, &limited], 2),
+        (vec![START, RECEIVED, &billed], 1),
+        (vec![START, RECEIVED, call, &limited], 1),
+    ] {
         let llm = with_agents();
         install(&llm, "claude", &lines, "", "echo x >>starts");
         let ran = llm.run(&["--backend", "claude", "--retries", "1", "--retry-max-wait", "0", "go"]);

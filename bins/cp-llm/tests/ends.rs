@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cp_testkit::server::json as json_answer;
 use cp_testkit::{Conduct, Outcome};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::llm::Llm;
 use crate::messages::{body, ended_stream, played};
@@ -85,6 +85,39 @@ fn each_end_has_its_status_in_batch() {
         if status != 0 {
             check_error(&fetched, code, &format!("{api} {end}"));
         }
+    }
+}
+
+#[test]
+fn failure_after_tokens_is_not_paid_twice_and_empty_error_is_none() {
+    let failed = |tokens: u64| {
+        json!({"id": "r", "status": "failed", "output": [], "error": {"code": "server_error", "message": "m"},
+            "usage": {"input_tokens": tokens, "output_tokens": 0}})
+    };
+    let chat = |error: Value| {
+        let mut whole = body("openai", "fine", "stop");
+        whole["error"] = error;
+        whole
+    };
+    let start = |tokens: u64| json!({"type": "message_start", "message": {"usage": {"input_tokens": tokens}}});
+    let overloaded = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
+    let event = |tokens: u64| json!({"type": "response.failed", "response": failed(tokens)});
+    for (api, script, status, requests) in [
+        ("openai-responses", json_answer(200, &failed(3)), 7, 1),
+        ("openai-responses", json_answer(200, &failed(0)), 7, 2),
+        ("openai-responses", played(&[event(3)]), 7, 1),
+        ("openai-responses", played(&[event(0)]), 7, 2),
+        ("anthropic", played(&[start(3), overloaded.clone()]), 7, 1),
+        ("anthropic", played(&[start(0), overloaded]), 7, 2),
+        ("openai", json_answer(200, &chat(json!({"message": "m"}))), 7, 1),
+        ("openai", json_answer(200, &chat(json!({}))), 0, 1),
+        ("openai", json_answer(200, &chat(json!(""))), 0, 1),
+        ("openai", json_answer(200, &chat(json!(false))), 0, 1),
+        ("openai", json_answer(200, &chat(json!({"message": null}))), 0, 1),
+    ] {
+        let (llm, server) = Llm::playing(api, vec![script.clone(), script]);
+        let ran = llm.run(&["-m", "m", "--retries", "1", "--retry-max-wait", "0.01", "--", "hi"]);
+        assert_eq!((ran.status, server.requests().len()), (status, requests), "{api}: {ran:?}");
     }
 }
 

@@ -50,8 +50,11 @@ fn refused_stream_options_are_left_out_once() {
     let refusal = |status: u16, what: &str| {
         json_answer(status, &json!({"error": {"message": format!("Extra inputs are not permitted: {what}")}}))
     };
+    let detail = json!([{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs"}]);
     for (first, words, requests) in [
         (refusal(400, "stream_options"), &["--stream"][..], 2),
+        (json_answer(422, &json!({"detail": detail})), &["--stream"], 2),
+        (json_answer(422, &json!({"object": "error", "message": {"detail": detail}})), &["--stream"], 2),
         (refusal(422, "body.stream_options"), &["--stream"], 2),
         (refusal(400, "temperature"), &["--stream"], 1),
         (refusal(500, "stream_options"), &["--stream"], 1),
@@ -69,6 +72,75 @@ fn refused_stream_options_are_left_out_once() {
             assert!(bodies.get(1).is_none_or(|body| body.get("stream_options").is_none() && body["stream"] == true));
         }
     }
+}
+
+#[test]
+fn words_of_server_are_kept_in_every_form() {
+    let json = |value: Value| ("application/json", value.to_string());
+    let page = "<!DOCTYPE html><html><head><TITLE id=a>the zebra</TITLE></head><body><b>x</b></body></html>";
+    for (at, (kind, body)) in [
+        json(json!({"detail": [{"loc": ["body", "model"], "msg": "the zebra"}]})),
+        json(json!({"detail": [{"loc": ["body", "the zebra"], "msg": "required"}]})),
+        json(json!({"detail": "the zebra"})),
+        json(json!({"Message": "the zebra"})),
+        json(json!({"title": "the zebra", "detail": "more", "status": 400})),
+        json(json!({"title": "Bad", "detail": "the zebra", "status": 400})),
+        json(json!({"errors": ["one", {"message": "the zebra"}]})),
+        json(json!({"error": {"detail": "the zebra"}})),
+        json(json!({"error": {"message": {"text": "the zebra"}}})),
+        json(json!({"error": {"message": "failed", "metadata": {"raw": "the zebra"}}})),
+        json(json!({"error": "Not Found", "message": "the zebra", "path": "/v1"})),
+        json(json!({"object": "error", "message": {"detail": [{"msg": "the zebra"}]}})),
+        json(json!([{"error": {"code": 400, "message": "the zebra"}}])),
+        json(json!({"says": {"deep": ["the zebra"]}})),
+        json(json!("the zebra")),
+        ("text/plain", "the zebra".to_owned()),
+        ("text/html", page.to_owned()),
+        json(json!({})),
+        json(json!({"error": {"message": null, "code": ""}})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for status in [403, 422] {
+            let (records, _) = ask("openai", reply(status, kind, "", body.as_bytes()), &[]);
+            let error = &records[0]["error"];
+            let words = error["details"]["upstream_message"].as_str().unwrap_or_default();
+            assert_eq!(words.contains("the zebra"), at < 17, "{body}: {error}");
+            assert_eq!(error["message"].as_str().unwrap().contains("the zebra"), at < 17, "{body}: {error}");
+            assert!(
+                !words.contains('<') && (kind == "text/html") == error.to_string().contains("login page"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn events_are_recognized_under_any_content_type() {
+    let events = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let whole = json!({"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]});
+    let whole = format!("{whole:#}");
+    for kind in ["text/event-stream", "Text/Event-Stream", "text/plain", "application/json", "x"] {
+        for body in [events, &format!(": hi\n\n{events}data: [DONE]\n\n"), &whole] {
+            for words in [&["--stream"][..], &[]] {
+                let (records, status) = ask("openai", reply(200, kind, "", body.as_bytes()), words);
+                let found = records.iter().find_map(|record| record["data"].get("content"));
+                assert_eq!((status, found), (0, Some(&json!("hi"))), "{kind} {body}: {records:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn refusal_without_key_names_the_variable() {
+    for (key, hint) in [("", "no key was sent: set OPENAI_API_KEY"), ("sk-0123456789", "the key was refused")] {
+        let (llm, _server) = Llm::playing("openai", vec![json_answer(401, &json!({"detail": "no"}))]);
+        let error = llm.set("OPENAI_API_KEY", key).run(&["-m", "m", "--", "hi"]).failed(4, "E_AUTH");
+        assert!(error["details"]["hint"].as_str().unwrap().contains(hint), "{error}");
+    }
+    let error = Llm::new().run(&["-m", "openai/m", "--", "hi"]).failed(4, "E_AUTH");
+    assert!(error["details"]["hint"].as_str().unwrap().contains("`cp-ask keys set openai`"), "{error}");
 }
 
 #[test]

@@ -51,11 +51,13 @@ fn answers_of_table_are_table_with_failed_rows() {
 
 #[test]
 fn property_of_schema_is_column() {
-    let server = Server::replying(|_| whole("openai", r#"{"mood":"good","n":2}"#));
+    let server = Server::replying(|_| whole("openai", "Here it is:\n```json\n{\"mood\":\"good\",\"n\":2}\n```\nDone."));
     let llm = Llm::asking("openai", &server);
     let words = ["-m", "m", "--csv", "--format", "text", "--schema", "mood, n int", "{{a}}"];
     let ran = llm.feed(&words, "a\nx\n");
     assert_eq!(ran.stdout, "a,mood,n,error\nx,good,2,\n", "{ran:?}");
+    let ran = llm.run(&["-m", "m", "--format", "text", "--schema", "mood, n int", "--", "hi"]);
+    assert_eq!(ran.stdout, "{\"mood\":\"good\",\"n\":2}\n", "{ran:?}");
 }
 
 #[test]
@@ -70,6 +72,36 @@ fn table_without_column_or_beside_other_input_is_usage_error() {
     assert_eq!(server.requests().len(), 0);
     let ran = llm.feed(&["-m", "m", "--csv", "{{a}}"], "a\nx\n");
     assert_eq!((ran.status, server.requests().len()), (0, 1), "the control: {ran:?}");
+}
+
+#[test]
+fn second_pass_replaces_its_own_columns_only() {
+    let (llm, _server) = echoing();
+    let run =
+        |words: &[&str], table: &str| llm.feed(&[&["-m", "m", "--format", "text", "--csv"], words].concat(), table);
+    let words = ["--delimiter", ";", "{{text}}"];
+    let first = run(&words, "id;text\n1;\"a;b\"\n2;c,d\n").success().stdout;
+    assert_eq!(first, "id;text;answer;error\n1;\"a;b\";\"a;b\";\n2;c,d;c,d;\n");
+    let second = run(&words, &first).success().stdout;
+    assert_eq!(run(&words, &second).success().stdout, first);
+    let other = run(&[&["--column", "more"], &words[..]].concat(), &first).success().stdout;
+    assert!(other.starts_with("id;text;answer;more;error\n"), "{other}");
+    // A column that no pass wrote is never replaced.
+    for words in [&["{{text}}"][..], &["--column", "text", "{{text}}"], &["--column", "error", "{{text}}"]] {
+        let ran = run(words, "text,answer\nx,gold\n");
+        assert!(ran.status == 2 && ran.stderr.contains("--column"), "{ran:?}");
+    }
+    for (words, table, hint) in
+        [("{{text}}", first.as_str(), "--delimiter ';'"), ("{{my text}}", "my text\nx\n", "{{row[")]
+    {
+        let ran = run(&[words], table);
+        assert!(ran.status == 2 && ran.stderr.contains(hint), "{ran:?}");
+    }
+    for words in
+        [&["--lines", "--delimiter", ";"][..], &["--csv", "--delimiter", "\"", "{{a}}"], &["--column", "a", "b"]]
+    {
+        llm.feed(&[&["-m", "m"], words].concat(), "a\nx\n").failed(2, "E_USAGE");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Row {
 impl Table {
     /// Parses a table. Quoted cells may contain commas, line feeds and doubled quotes.
     pub fn parse(text: &str) -> Result<Self> {
-        let (mut records, mut table) = (Records::new(text.as_bytes(), Format::Csv), Self::default());
+        let (mut records, mut table) = (Records::new(text.as_bytes(), Format::Csv(',')), Self::default());
         while let Some((line, cells)) = records.read().map_err(|e| Error::io("reading", e))? {
             let cells = cells.map_err(|error| error.at_line(line))?;
             let mut cells = cells.iter().map(|cell| cell.trim().to_owned());
@@ -54,8 +54,9 @@ impl Table {
         let at = at.unwrap_or(rows.len());
         rows.resize(rows.len().max(at + 1), Row::default());
         rows[at].0.extend(cells.iter().map(|(name, cell)| ((*name).to_owned(), (*cell).into())));
-        let header = Format::Csv.line(self.columns.iter().map(String::as_str));
-        rows.iter().fold(header, |text, row| text + &Format::Csv.line(self.columns.iter().map(|name| row.get(name))))
+        let header = Format::Csv(',').line(self.columns.iter().map(String::as_str));
+        rows.iter()
+            .fold(header, |text, row| text + &Format::Csv(',').line(self.columns.iter().map(|name| row.get(name))))
     }
 }
 

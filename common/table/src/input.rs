@@ -1,7 +1,7 @@
 //! A thread converts the table to JSON rows, one a line, and standard input of the process becomes the pipe that it
 //! writes to. Empty lines pad the rows, so that a row has the line number of its record in the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,18 +18,25 @@ use crate::template::Template;
 
 /// The options that select a table on standard input.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
-#[command(next_help_heading = "Options of a stream")]
-#[group(id = "table", multiple = false, conflicts_with_all = ["input", "rows"])]
+#[command(
+    next_help_heading = "Options of a stream",
+    group = clap::ArgGroup::new("table").conflicts_with_all(["input", "rows"])
+)]
+#[group(skip)]
 pub struct TableOptions {
     /// Standard input is a text on each line; {{text}} stands for it
-    #[arg(long)]
+    #[arg(long, group = "table")]
     lines: bool,
     /// Standard input is CSV with a header row; {{column}} stands for a field
-    #[arg(long)]
+    #[arg(long, group = "table")]
     csv: bool,
     /// The same with tabs instead of commas, and quotes as text
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, group = "table", hide_short_help = true)]
     tsv: bool,
+    /// The character between the fields of --csv, as `;`
+    #[arg(long, value_name = "CHAR", value_parser = delimiter, requires = "csv", conflicts_with_all = ["lines", "tsv"])]
+    #[arg(hide_short_help = true)]
+    delimiter: Option<char>,
 }
 
 /// Errors of records by line. Such a record has a row without members.
@@ -46,7 +53,8 @@ pub struct Table {
 impl TableOptions {
     /// The format of the table, if an option selects one.
     pub fn format(self) -> Option<Format> {
-        let formats = [(self.lines, Format::Lines), (self.csv, Format::Csv), (self.tsv, Format::Tsv)];
+        let csv = Format::Csv(self.delimiter.unwrap_or(','));
+        let formats = [(self.lines, Format::Lines), (self.csv, csv), (self.tsv, Format::Tsv)];
         formats.into_iter().find_map(|(is_given, format)| is_given.then_some(format))
     }
 
@@ -95,10 +103,21 @@ impl TableOptions {
         Ok(Some(Table { columns, faults }))
     }
 
-    /// A writer of the columns of a table and the columns of its answers. Lines have no table.
-    pub fn writer(self, table: &Table, answers: Vec<String>) -> Option<Writer> {
-        let format = self.format().filter(|format| *format != Format::Lines)?;
-        Some(Writer { format, columns: table.columns.clone(), answers })
+    /// A writer of the columns of a table and the columns of its answers, which replace those of an earlier pass. Lines
+    /// have no table.
+    pub fn writer(self, table: &Table, answers: Vec<String>) -> Result<Option<Writer>> {
+        let Some(format) = self.format().filter(|format| *format != Format::Lines) else { return Ok(None) };
+        let mut columns = table.columns.clone();
+        // Only a table of answers ends with this column, so that others keep theirs.
+        if columns.pop_if(|last| last == "error").is_some() {
+            columns.retain(|name| !answers.contains(name));
+        }
+        let mut seen = BTreeSet::from(["error"]);
+        match columns.iter().chain(&answers).find(|name| !seen.insert(name)) {
+            Some(name) => Err(Error::usage(format!("the table of answers would have two columns `{name}`"))
+                .hint("name the column of the answers with --column NAME, or rename the one of the table")),
+            None => Ok(Some(Writer { format, columns, answers })),
+        }
     }
 }
 
@@ -108,6 +127,12 @@ impl Table {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         place.line.and_then(|line| faults.remove(&line)).map_or(Ok(()), Err)
     }
+}
+
+fn delimiter(text: &str) -> Result<char, &'static str> {
+    let is_delimiter = |c: &char| c.is_ascii() && !['"', '\r', '\n', '\0'].contains(c);
+    let one = text.chars().next().filter(|_| text.len() == 1).filter(is_delimiter);
+    one.ok_or("must be one ASCII character, and not a quote or a line end")
 }
 
 /// The rows of a table.
@@ -191,13 +216,13 @@ mod tests {
     }
 
     fn table(text: &str) -> Result<Converted> {
-        Rows::new(file(text.as_bytes()), Format::Csv).map(converted)
+        Rows::new(file(text.as_bytes()), Format::Csv(',')).map(converted)
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_rows_or_errors(bytes in prop::collection::vec(prop::sample::select(&b"a,\"\n\r\t\xFF {"[..]), 0..40)) {
-            for format in [Format::Csv, Format::Tsv, Format::Lines] {
+            for format in [Format::Csv(','), Format::Tsv, Format::Lines] {
                 drop(Rows::new(file(&bytes), format).map(converted));
             }
         }

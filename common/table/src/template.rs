@@ -51,7 +51,10 @@ impl Template {
         values.extend(text.map(|text| ("text".to_owned(), text.into())));
         values.extend(variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         let template = self.environment.get_template(NAME);
-        let text = template.and_then(|template| template.render(values)).map_err(|e| self.fault(&e))?;
+        let text = template.and_then(|template| template.render(&values)).map_err(|e| {
+            let fault = self.fault(&e);
+            if e.kind() == ErrorKind::UndefinedError { fault.hint(hint(&values)) } else { fault }
+        })?;
         if text.trim().is_empty() {
             return Err(self.place(Error::validation("the template produces an empty text")));
         }
@@ -70,11 +73,10 @@ impl Template {
         let at = e.range().and_then(|range| e.template_source()?.get(range).map(str::to_owned));
         let error = if e.kind() == ErrorKind::UndefinedError {
             let name = at.unwrap_or_else(|| "a variable".to_owned());
-            Error::validation(format!("`{name}` is not defined"))
-                .with("variable", name)
-                .hint("name a column or a variable, or use `is defined` in the template")
+            Error::validation(format!("`{name}` is not defined")).with("variable", name)
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
+                .hint("a column whose name is not one word is written {{row[\"my column\"]}}")
         };
         // In a stream, `line` is the line of the row.
         let lines = e.line().into_iter();
@@ -84,4 +86,12 @@ impl Template {
     fn place(&self, error: Error) -> Error {
         self.file.iter().fold(error, |error, file| error.in_file(file))
     }
+}
+
+/// The hint for a name that is none of these.
+fn hint(names: &BTreeMap<String, Value>) -> String {
+    let defined: Vec<&str> = names.keys().take(20).map(String::as_str).collect();
+    let delimiter = defined.iter().find_map(|name| name.chars().find(|c| [';', '\t', '|'].contains(c)));
+    let reads = delimiter.map(|c| format!("; --delimiter '{c}' reads a CSV with this character"));
+    format!("defined are: {}; or use `is defined` in the template{}", defined.join(", "), reads.unwrap_or_default())
 }

@@ -67,9 +67,7 @@ impl Endpoint {
             let key = same.and_then(|row| row.key_env.clone());
             table.key_env = key.filter(|key| is_home || is_moved && is_set(key));
         }
-        // The two wire APIs of a provider have one stored key.
-        let key = if name == "openai-responses" { "openai" } else { name };
-        let stored = context.home.keys().join("api").join(key);
+        let stored = context.home.keys().join("api").join(stored_name(name));
         if api.is_server() && (is_home || row.is_none()) && table.key_source().is_none() && stored.is_file() {
             (table.key_env, table.key_file) = (None, Some(stored));
         }
@@ -125,7 +123,8 @@ impl Endpoint {
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
         let (endpoint, headers) = (self.name.clone(), self.table.headers.clone().into_iter().collect());
-        Ok(Arc::new(Server { endpoint, name: self.api.name(), api, base, key, headers, client }))
+        let key_hint = self.key_hint();
+        Ok(Arc::new(Server { endpoint, name: self.api.name(), api, base, key, key_hint, headers, client }))
     }
 
     /// Reads the key. A missing key is an error if one is required.
@@ -139,19 +138,31 @@ impl Endpoint {
         if self.table.keys() == 0 && (!self.table.headers.is_empty() || !is_needed()) {
             return Ok(None);
         }
-        let hint = match &self.table.key_env {
-            Some(name) => format!(
-                "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
-            ),
-            None => format!("add key_env, key_file or key_command to [endpoints.{}]", self.name),
-        };
         Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))
             .with("backend", self.api.name())
             .with("endpoint", self.name.as_str())
             .with("missing", self.table.key_env.as_deref().unwrap_or("key_env"))
-            .hint(hint)
+            .hint(self.key_hint())
             .fatal())
     }
+
+    /// What to do if a key is missing. A stored key is sent only to the server of its provider.
+    fn key_hint(&self) -> String {
+        let provider = PROVIDERS.get(&self.name);
+        let Some(name) = self.table.key_env.as_ref().or_else(|| provider?.key_env.as_ref()) else {
+            return format!("add key_env, key_file or key_command to [endpoints.{}]", self.name);
+        };
+        let set = format!("set {name}, or {name}_FILE to a file that holds it");
+        if !provider.is_some_and(|row| row.has_key_for(self.base())) {
+            return set;
+        }
+        format!("{set}, or store it with `cp-ask keys set {}`; --backend stub needs none", stored_name(&self.name))
+    }
+}
+
+/// The name of the stored key of an endpoint. The two wire APIs of a provider have one.
+fn stored_name(name: &str) -> &str {
+    if name == "openai-responses" { "openai" } else { name }
 }
 
 /// Options of backends.

@@ -155,9 +155,9 @@ impl Source {
 
 fn parse_key(source: &str, text: &str) -> Result<Secret> {
     let text = text.trim();
-    if text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control) {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::config(format!("{source} does not hold one valid key"))
-            .hint("a key is one word without spaces")
+            .hint("a key is one word of ASCII characters, without spaces and without a byte order mark")
             .fatal());
     }
     Ok(Secret(text.to_owned()))
@@ -200,8 +200,13 @@ mod tests {
 
     #[test]
     fn invalid_key_error_has_no_key() {
-        let wrong = |name: &str| (name == "K").then(|| "sk-secret\nX-Other: 1".to_owned());
-        let e = Source::of_variables("K", wrong).unwrap().key().err().unwrap();
-        assert!(!format!("{e:?}{:?}", e.details()).contains("sk-secret"));
+        let key = |text: &str| parse_key("K", text);
+        for text in ["", "sk-secret\nX-Other: 1", "sk-secrét", "\u{feff}sk-secret", "sk-secret\u{a0}x", "sk-secret\0"]
+        {
+            let e = key(text).err().unwrap();
+            assert_eq!(e.code(), cp_common::Code::Config, "{text}");
+            assert!(!format!("{e:?}{:?}", e.details()).contains("sk-secr"));
+        }
+        assert_eq!(key(" sk-secret\r\n").unwrap().reveal(), "sk-secret", "the control");
     }
 }

@@ -15,7 +15,7 @@ use super::stream::Body;
 use super::{Backend, Exchange};
 use crate::wire_api::openai::without_stream_options;
 use crate::wire_api::{
-    Answer, Lowered, OnText, Request, UpstreamError, WireApi, bad_answer, lowered, parsed, shortened, upstream,
+    Answer, Lowered, OnText, Request, UpstreamError, WireApi, bad_answer, lowered, parsed, upstream, words_of_text,
 };
 
 /// Response headers that have the provider's request id.
@@ -32,6 +32,8 @@ pub(crate) struct Server {
     pub(crate) base: String,
     /// The key, if there is one.
     pub(super) key: Option<Secret>,
+    /// What to do if a key is missing.
+    pub(super) key_hint: String,
     /// Headers from the configuration. They do not replace headers of the wire API.
     pub(super) headers: Vec<(String, String)>,
     pub(super) client: Client,
@@ -225,18 +227,16 @@ impl Server {
     fn sent(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
         let start = Instant::now();
         match self.client.post(&self.url(request), &self.headers(request, self.key()), body) {
-            Ok(reply) => self.answered(reply, request.stream, start, show),
+            Ok(reply) => self.answered(reply, start, show),
             Err(error) => Exchange::of(Err(error)),
         }
     }
 
     /// Reads the response after its status has arrived.
-    fn answered(&self, mut reply: Reply<'_>, stream: bool, start: Instant, show: &mut OnText<'_>) -> Exchange {
+    fn answered(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
         let status = Some(reply.status);
         let request_id = REQUEST_ID.iter().find_map(|name| reply.header(name));
         let encoding = reply.header("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
-        // Some servers ignore `stream`, so the content type decides how to read the response.
-        let streams = reply.header("content-type").map_or(stream, |kind| kind.contains("event-stream"));
         let read = if reply.status >= 300 {
             Exchange::of(Err(error_of_reply(&mut reply)))
         } else if let Some(encoding) = encoding {
@@ -244,7 +244,7 @@ impl Server {
             Exchange::of(Err(bad_answer("encoding", &message)
                 .hint("a proxy probably compresses responses: configure it to pass them on unchanged")))
         } else {
-            let mut body = Body::new((self.api.decoder)(), !streams);
+            let mut body = Body::of((self.api.decoder)(), &[]);
             let read = body.read(&mut reply, start, show);
             if read.is_ok() {
                 reply.linger();
@@ -272,10 +272,13 @@ impl Server {
             settled = settled.with("_untrusted", untrusted);
         }
         settled = match self.suggested_base(error) {
-            _ if error.hint_text().is_some() => settled,
             Some(base) => settled.hint(format!(
                 "the base URL has no path: set it to {base} (base_url in config/cp.toml, or the variable that names it)"
             )),
+            None if error.hint_text().is_some() => settled,
+            None if error.code() == Code::Auth && self.key.is_none() && self.headers.is_empty() => {
+                settled.hint(format!("no key was sent: {}", self.key_hint))
+            }
             None if error.code() == Code::Auth => {
                 settled.hint("the key was refused: check that it is whole and still valid")
             }
@@ -310,14 +313,13 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     let mut body = Vec::new();
     // The status alone is enough if the body breaks off.
     let _ = reply.read_all(&mut body);
-    let value = parsed(&body).unwrap_or(Value::Object(Map::new()));
-    let reported = UpstreamError::find(&value, true).unwrap_or_default();
+    let (value, hint) = match parsed(&body) {
+        Ok(value) => (value, None),
+        Err(error) => (words_of_text(&body).into(), error.hint_text().map(str::to_owned)),
+    };
     let status = reply.status;
-    let has_message = !reported.message.is_empty();
-    let mut error = reported.into_error(status);
-    if !has_message && !body.is_empty() && value.as_object().is_some_and(Map::is_empty) {
-        error = error.with("upstream_message", shortened(&String::from_utf8_lossy(&body)));
-    }
+    let error = UpstreamError::find(&value, true).unwrap_or_default().into_error(status);
+    let mut error = hint.into_iter().fold(error, Error::hint);
     if (300..400).contains(&status) {
         let to = reply.header("location").unwrap_or_default();
         error = error

@@ -19,29 +19,24 @@ pub(super) struct Body {
     pub hash: Sha256,
     /// The time until the first bytes.
     pub first_byte: Option<Duration>,
-    /// True if the body is one document.
+    /// True if the body is one document: it has no events, whatever its content type and the request say.
     is_whole: bool,
     /// The document, or what precedes the events.
     bytes: Vec<u8>,
 }
 
 impl Body {
-    /// A body before its first bytes.
-    pub(super) fn new(decoder: Box<dyn Decoder>, is_whole: bool) -> Self {
-        let (partial, hash) = (Partial::default(), Sha256::new());
-        Self { decoder, partial, hash, first_byte: None, is_whole, bytes: Vec::new() }
-    }
-
-    /// A whole body.
+    /// A body with its bytes so far.
     pub(super) fn of(decoder: Box<dyn Decoder>, bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), ..Self::new(decoder, true) }
+        let (partial, hash) = (Partial::default(), Sha256::new());
+        Self { decoder, partial, hash, first_byte: None, is_whole: true, bytes: bytes.to_vec() }
     }
 
     /// Reads up to the last event or the end of the body.
     pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Result<()> {
         let (decoder, partial) = (self.decoder.as_mut(), &mut self.partial);
         let (mut parser, mut buffer) = (sse::Parser::new(), vec![0; 16 << 10]);
-        let (mut has_events, mut ended) = (false, false);
+        let mut ended = false;
         while !ended {
             let bytes = reply.read(&mut buffer)?;
             if bytes.is_empty() {
@@ -49,22 +44,19 @@ impl Body {
             }
             self.first_byte.get_or_insert_with(|| start.elapsed());
             self.hash.update(bytes);
-            if !has_events {
+            if self.is_whole {
                 self.bytes.extend_from_slice(bytes);
             }
-            if !self.is_whole {
-                parser.push(bytes, |event| {
-                    has_events = true;
-                    if !ended {
-                        ended = decode_event(decoder, partial, &event, show)?;
-                    }
-                    Ok(())
-                })?;
-            }
+            parser.push(bytes, |event| {
+                self.is_whole = false;
+                if !ended {
+                    ended = decode_event(decoder, partial, &event, show)?;
+                }
+                Ok(())
+            })?;
         }
         let last = if ended { None } else { parser.finish() };
-        // Some servers send one document where a stream was requested.
-        self.is_whole = !has_events && last.is_none();
+        self.is_whole &= last.is_none();
         let Some(event) = last else { return if self.is_whole { self.decode() } else { Ok(()) } };
         decode_event(decoder, partial, &event, show).map(drop).map_err(|error| {
             // An incomplete last event means that the stream was cut off.

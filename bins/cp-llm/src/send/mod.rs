@@ -51,7 +51,8 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { request, direct } = args;
     let (source, engine, requests) = request.prepared(direct, context)?;
-    let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
+    let table = requests.table.as_ref().filter(|_| context.out.format() == Format::Text);
+    let writer = table.map(|(table, _)| request.writer(table, &engine, &direct.column)).transpose()?.flatten();
     if let Some(recording) = &direct.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
         context.out.notice("replayed", Severity::Info, message);
@@ -219,7 +220,7 @@ impl Send<'_> {
             && !error.is_fatal()
         {
             let row = error.details().get("row").and_then(|row| to_raw_value(row).ok());
-            let answer = Map::from_iter(cut_text(error).map(|text| ("answer".to_owned(), text.into())));
+            let answer = Map::from_iter(cut_text(error).map(|text| (self.direct.column.clone(), text.into())));
             context.out.raw(&writer.record(row.as_deref(), &answer, error.message()))?;
         }
         outcome
@@ -230,7 +231,8 @@ impl Send<'_> {
         match &self.writer {
             Some(writer) => {
                 let parsed = message.parsed.as_ref().and_then(|parsed| serde_json::from_str(parsed.get()).ok());
-                let answer = parsed.unwrap_or_else(|| Map::from_iter([("answer".to_owned(), message.text().into())]));
+                let column = self.direct.column.clone();
+                let answer = parsed.unwrap_or_else(|| Map::from_iter([(column, message.text().into())]));
                 context.out.raw(&writer.record(message.row.as_deref(), &answer, ""))?;
             }
             None => context.out.record(Kind::Message, message)?,

@@ -140,6 +140,16 @@ pub(crate) struct Direct {
     /// The number of concurrent requests
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "request_id", help_heading = MANY)]
     pub jobs: u16,
+    /// The column of the answers to a table
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "answer",
+        requires = "table",
+        help_heading = "Output",
+        hide_short_help = true
+    )]
+    pub column: String,
     /// Print the request instead of sending it
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
@@ -228,10 +238,10 @@ impl RequestArgs {
 
     /// The writer of the answers as a table: those to a table, in the text format. A schema has a column for each
     /// property.
-    pub(super) fn writer(&self, table: &Table, schema: Option<&AnswerSchema>, context: &Context) -> Option<Writer> {
-        let properties = schema.and_then(|schema| schema.text.get("properties")?.as_object());
-        let columns = properties.map_or_else(|| vec!["answer".to_owned()], |all| all.keys().cloned().collect());
-        self.table.writer(table, columns).filter(|_| context.out.format() == Format::Text)
+    pub(super) fn writer(&self, table: &Table, engine: &Engine, column: &str) -> Result<Option<Writer>> {
+        let properties = engine.schema.as_ref().and_then(|schema| schema.text.get("properties")?.as_object());
+        let columns = properties.map_or_else(|| vec![column.to_owned()], |all| all.keys().cloned().collect());
+        self.table.writer(table, columns)
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.

@@ -277,10 +277,9 @@ pub(crate) fn decode(
     payload: &Payload<'_>,
     is_error: bool,
 ) -> Result<bool> {
-    match UpstreamError::find(&payload.value, is_error) {
-        Some(error) => Err(error.into_error(200)),
-        None => decoder.event(payload, partial),
-    }
+    // An answer that failed may have text, and usage that is paid for.
+    let decoded = decoder.event(payload, partial);
+    UpstreamError::find(&payload.value, is_error).map_or(decoded, |error| Err(error.into_error(200)))
 }
 
 /// Parses JSON of a server.
@@ -305,7 +304,7 @@ pub(crate) struct Partial {
     pub stop: Option<String>,
     /// The usage.
     pub usage: Option<Usage>,
-    /// True after the terminal event of the API. An answer without it is incomplete, even with a stop reason.
+    /// True after the terminal event of the API, which some servers do not send after the stop reason.
     pub ended: bool,
 }
 
@@ -332,9 +331,8 @@ impl Partial {
 pub(crate) fn finish(decoder: &mut dyn Decoder, mut partial: Partial, here: &Origin) -> Result<Answer> {
     partial.stop = partial.stop.map(|stop| ends::named(&here.dialect, &stop));
     let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
-    if !partial.ended {
-        let nothing =
-            partial.id.is_none() && partial.stop.is_none() && decoder.parts().is_ok_and(|parts| parts.is_empty());
+    if !partial.ended && partial.stop.is_none() {
+        let nothing = partial.id.is_none() && decoder.parts().is_ok_and(|parts| parts.is_empty());
         return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
     }
     let mut parts = decoder.parts()?;

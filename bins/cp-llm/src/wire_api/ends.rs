@@ -46,7 +46,7 @@ impl Answer {
             "max_tokens" | "model_context_window_exceeded" if !listed => (
                 Code::Partial,
                 "the answer was cut at a limit of the model".to_owned(),
-                "a limit of your own, --max-tokens N, makes an answer that is cut there a success",
+                "a limit of your own, -o max_tokens=N, makes an answer that is cut there a success",
             ),
             "refusal" => (
                 Code::Forbidden,
@@ -68,13 +68,11 @@ impl Answer {
     }
 }
 
-/// True if the provider ended an answer that is not usable and counted its tokens, so that another attempt would be
-/// paid again.
+/// True if the provider counted tokens of an answer that is not usable, so that another attempt would be paid again.
 pub(crate) fn is_billed(error: &Error) -> bool {
     let details = error.details();
     let usage: Option<Usage> = details.get("usage").and_then(|usage| serde_json::from_value(usage.clone()).ok());
-    details.get("reason").is_some_and(|reason| reason == "end" || reason == "empty")
-        && usage.is_some_and(|usage| usage.input_tokens + usage.output_tokens > 0)
+    usage.is_some_and(|usage| usage.input_tokens + usage.output_tokens > 0)
 }
 
 /// What a person should know about the end of an answer that is a success.

@@ -201,7 +201,6 @@ impl Decoder for GeminiDecoder {
         }
         if data.pointer("/promptFeedback/blockReason").is_some() {
             partial.stop = Some("refusal".to_owned());
-            partial.ended = true;
         }
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
@@ -213,10 +212,8 @@ impl Decoder for GeminiDecoder {
             self.citations.extend(citations.into_iter().flatten().cloned());
         }
         if let Some(reason) = text_of(candidate, "finishReason") {
+            // Some models send one in earlier chunks too, which the stream does not distinguish.
             partial.stop = Some(reason.to_owned());
-            // The last chunk has a finish reason. Some models send one in earlier chunks too, which the stream does not
-            // distinguish.
-            partial.ended = true;
         }
         Ok(false)
     }

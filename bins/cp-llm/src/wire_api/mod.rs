@@ -29,7 +29,7 @@ pub(crate) use self::history::{Lowered, lowered};
 use self::json::Body;
 pub(crate) use self::json::exact;
 use self::upstream::restarted;
-pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
+pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened, words_of_text};
 
 /// The kind of streamed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -199,8 +199,6 @@ impl Decoder for ChatDecoder {
                 _ => self.choice(choice, &choice["delta"], partial)?,
             }
         }
-        // Some servers do not send `[DONE]`. The usage is in the last chunk.
-        partial.ended = partial.stop.is_some() && partial.usage.is_some();
         Ok(false)
     }
 

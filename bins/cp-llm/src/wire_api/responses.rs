@@ -164,10 +164,6 @@ fn stop(response: &Value) -> &str {
     reason.or_else(|| text_of(response, "status")).unwrap_or_default()
 }
 
-fn failure(response: &Value) -> Error {
-    UpstreamError::find(response, false).unwrap_or_default().into_error(200)
-}
-
 /// An item of an answer, as far as it has arrived.
 #[derive(Default)]
 struct Item {
@@ -229,12 +225,15 @@ struct ResponsesDecoder {
 }
 
 impl ResponsesDecoder {
-    /// Decodes a complete response.
-    fn response(&mut self, response: &Value, partial: &mut Partial) {
+    /// Decodes a complete response. A failed one has usage too.
+    fn response(&mut self, response: &Value, is_failed: bool, partial: &mut Partial) -> Result<()> {
         partial.identify(response, "id", "model");
         let usage = response.get("usage").filter(|usage| usage.is_object());
         let cached = "/input_tokens_details/cached_tokens";
         partial.usage = usage.map(|usage| tokens(usage, "/input_tokens", &["/output_tokens"], cached));
+        if is_failed {
+            return Err(UpstreamError::find(response, false).unwrap_or_default().into_error(200));
+        }
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         // Some servers omit the items that they sent before.
         if !output.is_empty() {
@@ -244,7 +243,7 @@ impl ResponsesDecoder {
         let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
         let is_refused = self.is_refused || parts.into_iter().any(|part| part["type"] == "refusal");
         partial.stop = Some(if is_refused { "refusal" } else { stop(response) }.to_owned());
-        partial.ended = true;
+        Ok(())
     }
 }
 
@@ -280,14 +279,14 @@ impl Decoder for ResponsesDecoder {
                 let item = item.or_default();
                 (item.given, item.is_done) = (data["item"].clone(), true);
             }
-            Some("response.completed" | "response.incomplete") => {
-                self.response(&data["response"], partial);
+            Some(kind @ ("response.completed" | "response.incomplete" | "response.failed")) => {
+                self.response(&data["response"], kind == "response.failed", partial)?;
                 return Ok(true);
             }
-            Some("response.failed") => return Err(failure(&data["response"])),
             // A whole answer.
-            None if data["status"] == "failed" => return Err(failure(data)),
-            None if data["output"].is_array() => self.response(data, partial),
+            None if data["output"].is_array() || data["status"] == "failed" => {
+                self.response(data, data["status"] == "failed", partial)?;
+            }
             _ => {}
         }
         Ok(false)

@@ -99,21 +99,17 @@ pub(crate) struct UpstreamError {
 
 /// The error for a successful response that is not usable.
 pub(crate) fn bad_answer(reason: &str, message: &str) -> Error {
-    unusable(Code::Server, reason, message)
+    Error::new(Code::Server, message).with("origin", "upstream").with("reason", reason)
 }
 
 /// The error for a stream that ended before its answer.
 pub(crate) fn cut() -> Error {
-    unusable(Code::Network, "cut", "the answer was cut short")
+    Error::new(Code::Network, "the answer was cut short").with("origin", "upstream").with("reason", "cut")
 }
 
 /// The error for a stream that begins a second answer before the end of the first.
 pub(super) fn restarted() -> Error {
     bad_answer("restarted", "the stream has a second answer before the end of the first")
-}
-
-fn unusable(code: Code, reason: &str, message: &str) -> Error {
-    Error::new(code, message).with("origin", "upstream").with("reason", reason)
 }
 
 impl UpstreamError {
@@ -122,39 +118,32 @@ impl UpstreamError {
     pub(crate) fn find(body: &Value, is_error: bool) -> Option<Self> {
         // Google wraps the error of a streamed request in a list.
         let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);
-        let error = match body.get("error") {
-            Some(Value::Null) | None if is_error || body.get("object").is_some_and(|o| o == "error") => body,
-            Some(Value::Null) | None => return None,
-            Some(error) => error,
+        let error = match body.get("error").filter(|error| !words(error).is_empty()) {
+            None if is_error || body.get("object").is_some_and(|o| o == "error") => body,
+            found => found?,
         };
-        if let Value::String(message) = error {
-            let kind = kind_in(message).unwrap_or_default().to_owned();
-            return Some(Self { message: message.clone(), kind, ..Self::default() });
-        }
+        // Some servers have the name of the status as `error`, and their words beside it.
+        let message = words(if error.is_object() { error } else { body });
         let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         // Google reports a wrong key only in the details, others only in the message.
         let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
         let reason =
             details.filter_map(|detail| detail.get("reason")?.as_str()).find(|reason| reason.starts_with("API_KEY_"));
-        let message = text("message").unwrap_or_default();
-        let named = reason.or_else(|| kind_in(message));
+        let named = reason.or_else(|| kind_in(&message));
         // `code` is more specific than `type`. A number is a status.
         let kind =
             named.or_else(|| text("code")).or_else(|| text("status")).or_else(|| text("type")).unwrap_or_default();
         let mut codes = ["code", "status_code"].iter().filter_map(|name| error.get(*name)?.as_u64());
         let status = codes.next().and_then(|code| u16::try_from(code).ok());
-        Some(Self {
-            kind: kind.to_owned(),
-            message: message.to_owned(),
-            status: status.filter(|s| (400..600).contains(s)),
-        })
+        let (kind, status) = (kind.to_owned(), status.filter(|s| (400..600).contains(s)));
+        Some(Self { kind, message, status })
     }
 
     /// Makes the error. The status of the response counts, or after a 200 the status of the error.
     pub(crate) fn into_error(self, status: u16) -> Error {
         let meant = if status < 300 { self.status.unwrap_or_else(|| status_of(&self.kind)) } else { status };
         let code = code_of(meant, &self.kind);
-        let message = match (self.message.trim(), self.kind.as_str()) {
+        let message = match (self.message.as_str(), self.kind.as_str()) {
             ("", "") => format!("the upstream answered with status {meant}"),
             ("", kind) => format!("the upstream answered {meant} {kind}"),
             (message, "") => format!("the upstream answered {meant}: {}", shortened(message)),
@@ -173,6 +162,34 @@ impl UpstreamError {
             _ => error,
         }
     }
+}
+
+/// The words of an error: the members that servers have for them, else all of it; empty for an empty error.
+fn words(error: &Value) -> String {
+    const MEMBERS: &str = "error errors title message Message error_message msg detail metadata";
+    let members: Vec<(&str, String)> = match error {
+        Value::Null | Value::Bool(false) => return String::new(),
+        Value::String(text) => return text.trim().to_owned(),
+        Value::Array(list) => list.iter().map(|error| ("error", words(error))).collect(),
+        Value::Object(members) => members.iter().map(|(name, value)| (name.as_str(), words(value))).collect(),
+        other => return other.to_string(),
+    };
+    let said: Vec<_> = members.into_iter().filter(|(_, words)| !words.is_empty()).collect();
+    // A refused member of the request is named only by its place.
+    let is_known = |name: &str| MEMBERS.split(' ').any(|known| known == name) && error.get("loc").is_none();
+    let known: Vec<_> = said.iter().filter(|(name, _)| is_known(name)).map(|(_, words)| words.as_str()).collect();
+    if known.is_empty() && !said.is_empty() { error.to_string() } else { known.join("; ") }
+}
+
+/// The words of a body that is not JSON: the title of a page, else its text.
+pub(crate) fn words_of_text(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let lower = text.to_ascii_lowercase();
+    let title = lower.find("<title").and_then(|at| {
+        let from = at + lower[at..].find('>')? + 1;
+        text.get(from..from + lower[from..].find("</title")?)
+    });
+    title.unwrap_or(&text).to_owned()
 }
 
 /// Puts a text of the upstream on one line and shortens it.

@@ -44,13 +44,18 @@ pub fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes UTF-8, without the byte order mark that some editors write at its start. The error names the offset.
+/// Decodes UTF-8, without the byte order mark that some editors write at its start. The error names the offset. Bytes
+/// with a NUL are not text: archives, films and UTF-16 may be valid UTF-8.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes).map(|text| text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|e| {
-        Error::validation(format!("the text is not UTF-8: byte {}", e.valid_up_to()))
-            .with("offset", e.valid_up_to())
-            .hint("convert it, for example with iconv")
-    })
+    let refused = |what: &str, at: usize| {
+        let error = Error::validation(format!("the text {what}: byte {at}")).with("offset", at);
+        error.hint("convert it, for example with iconv")
+    };
+    let text = std::str::from_utf8(bytes).map_err(|e| refused("is not UTF-8", e.valid_up_to()))?;
+    match text.find('\0') {
+        Some(at) => Err(refused("has a NUL", at)),
+        None => Ok(text.strip_prefix('\u{feff}').unwrap_or(text)),
+    }
 }
 
 /// Returns a text without its last line end.
@@ -181,6 +186,15 @@ mod tests {
         let writer = give("one\ntwo\n");
         assert_eq!(std::io::read_to_string(seekable(&pipe).unwrap()).unwrap(), "one\ntwo\n");
         writer.join().unwrap();
+    }
+
+    #[test]
+    fn bytes_with_nul_are_not_text() {
+        let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+        for bytes in [&b"\0\0\0 ftypisom"[..], b"a.txt\0\0ustar", b"end\0", &utf16("a"), b"\xFF"] {
+            assert!(text_of(bytes).is_err(), "{bytes:?}");
+        }
+        assert_eq!(text_of("\u{feff}a\x01é".as_bytes()).unwrap(), "a\x01é", "the control");
     }
 
     #[test]

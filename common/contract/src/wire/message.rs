@@ -91,7 +91,10 @@ impl Message {
 
 impl Reply for Message {
     fn text(&self) -> String {
-        self.extracted.as_ref().map_or_else(|| self.content.text(), |block| block.text.clone())
+        let extracted = self.extracted.as_ref().map(|block| block.text.clone());
+        // The content may have words and a fence around the JSON.
+        let parsed = || self.parsed.as_ref().map(|parsed| parsed.get().to_owned());
+        extracted.or_else(parsed).unwrap_or_else(|| self.content.text())
     }
 }
 
