@@ -278,8 +278,8 @@ pub(crate) fn decode(
     is_error: bool,
 ) -> Result<bool> {
     // An answer that failed may have text, and usage that is paid for.
-    let decoded = decoder.event(payload, partial);
-    UpstreamError::find(&payload.value, is_error).map_or(decoded, |error| Err(error.into_error(200)))
+    let outcome = decoder.event(payload, partial);
+    UpstreamError::find(&payload.value, is_error).map_or(outcome, |error| Err(error.into_error(200)))
 }
 
 /// Parses JSON of a server.
