@@ -27,6 +27,31 @@ fn every_byte_passes_and_is_recorded() {
 }
 
 #[test]
+fn tee_passes_any_bytes_and_records_each_line_of_a_text() {
+    // Pieces in which lines, blanks, line ends, marks and bytes that are not text alternate.
+    let pieces: [&[u8]; 9] = [b"a", b"\n", b"\r\n", b" ", b"\t", b"\xEF\xBB\xBF", b"\xFF", b"b\0c", b"\r"];
+    let mut state = 1_u64;
+    let mut any = |count: usize| -> Vec<u8> {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            pieces[usize::try_from(state >> 33).unwrap() % pieces.len()]
+        };
+        (0..count).flat_map(|_| next().to_vec()).collect()
+    };
+    let samples = [b"a\n\nb\n\n\nc\n".to_vec(), b"\n\n".to_vec(), b" ".to_vec(), b"\xEF\xBB\xBFa".to_vec()];
+    let generated = (1..40).chain([200_000]).map(&mut any).collect::<Vec<_>>();
+    for input in samples.into_iter().chain(generated) {
+        let place = Ledgers::new();
+        place.work.write("in", &input);
+        place.sh("cp-log tee l.jsonl < in > out").success();
+        let lines = input.split_inclusive(|byte| *byte == b'\n').count();
+        let shown = String::from_utf8_lossy(&input[..input.len().min(99)]);
+        assert!(place.work.bytes("out") == input, "{shown:?}");
+        assert_eq!(place.stored("l.jsonl").len(), lines + 1, "{shown:?}");
+    }
+}
+
+#[test]
 fn the_ledger_is_kept_when_the_reader_has_gone() {
     let place = Ledgers::new();
     let input = (0..5000).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n");
@@ -47,6 +72,19 @@ fn a_line_is_recorded_before_it_is_seen() {
         assert_eq!(place.stored("l.jsonl").last().unwrap()["message"], line);
     }
     tee.finish().success();
+}
+
+#[test]
+fn tee_records_no_blank_line_among_records_and_ends_as_its_closing_line_says() {
+    let place = Ledgers::new();
+    let closing = FAILURE.replace(r#""retryable":false}}"#, r#""retryable":false},"meta":{"duration_ms":1}}"#);
+    let input = format!("{MESSAGE}\r\n \n\n{closing}\n\n");
+    assert_eq!(place.feed(&["tee", "l.jsonl"], &input).code(3).stdout, input);
+    assert_eq!(place.stored("l.jsonl").len(), 3);
+    // The failure is a line of its own, also after a line without its end.
+    let ran = place.feed(&["tee", "l.jsonl", "--closed"], MESSAGE).code(1);
+    assert_eq!(ran.stdout.lines().next(), Some(MESSAGE), "{ran:?}");
+    assert_eq!(ran.error()["details"]["passed"], 1, "{ran:?}");
 }
 
 #[test]

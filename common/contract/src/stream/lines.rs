@@ -14,7 +14,7 @@ pub const LINE_LIMIT: usize = 64 << 20;
 
 const CHUNK: usize = 64 << 10;
 
-/// A line that is not blank, as a range of the reader's buffer.
+/// A line, as a range of the reader's buffer.
 #[derive(Debug)]
 pub struct Line {
     span: Range<usize>,
@@ -77,6 +77,16 @@ impl<F: AsFd> Lines<F> {
 
     /// Returns the next line that is not blank; `None` at the end. `idle` runs before each read that could block.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Option<Line>> {
+        loop {
+            match self.next_or_blank(idle)? {
+                Some(line) if !line.is_too_long && self.raw(&line).trim_ascii().is_empty() => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Returns the next line, also a blank one.
+    pub(super) fn next_or_blank(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Option<Line>> {
         let mut is_too_long = false;
         loop {
             let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
@@ -97,9 +107,7 @@ impl<F: AsFd> Lines<F> {
             self.start = found.map_or(span.end, |end| end + 1);
             self.scanned = self.start;
             self.number += 1;
-            if is_too_long || !self.buffer[span.clone()].trim_ascii().is_empty() {
-                return Ok(Some(Line { span, number: self.number, terminated: found.is_some(), is_too_long }));
-            }
+            return Ok(Some(Line { span, number: self.number, terminated: found.is_some(), is_too_long }));
         }
     }
 
@@ -120,6 +128,11 @@ impl<F: AsFd> Lines<F> {
         let bytes = &self.buffer[line.span.clone()];
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         Ok(if line.number == 1 { bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes) } else { bytes })
+    }
+
+    /// Returns all bytes of a line that was just returned, with its line end, unless the line is over the limit.
+    pub(super) fn raw(&self, line: &Line) -> &[u8] {
+        &self.buffer[line.span.start..line.span.end + usize::from(line.terminated)]
     }
 
     /// Returns the rest of the input.

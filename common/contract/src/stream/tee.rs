@@ -28,6 +28,8 @@ struct Waiting<'a> {
     lines: u64,
     /// Number of lines passed on.
     passed: u64,
+    /// False if the last line was passed on without a line feed, as it came.
+    terminated: bool,
 }
 
 impl Waiting<'_> {
@@ -65,10 +67,13 @@ pub fn tee(recorder: &mut dyn Recorder, is_dry_run: bool, options: StreamOptions
     context.out.filtering();
     context.out.outlive_reader();
     let recorder = (!is_dry_run).then_some(recorder);
-    let mut waiting = Waiting { recorder, bytes: Vec::new(), lines: 0, passed: 0 };
+    let mut waiting = Waiting { recorder, bytes: Vec::new(), lines: 0, passed: 0, terminated: true };
     pass_all(&mut waiting, options, context).map_err(|error| {
         // The lines before the failure are recorded, unless recording them failed.
         let _ = waiting.pass(false, context);
+        if !waiting.terminated {
+            let _ = context.out.raw(b"\n");
+        }
         error.with("passed", waiting.passed)
     })
 }
@@ -77,27 +82,32 @@ fn pass_all(waiting: &mut Waiting<'_>, options: StreamOptions, context: &mut Con
     let mut lines = Lines::new(rustix::stdio::stdin());
     lines.drain_after_signals();
     let mut kind = options.kind();
-    let (mut closing, mut terminated, mut is_first) = (None, true, true);
-    while let Some(line) = lines.next(&mut || {
+    let mut closing = None;
+    while let Some(line) = lines.next_or_blank(&mut || {
         waiting.pass(false, context)?;
         context.out.flush()
     })? {
         let bytes = lines.bytes(&line).map_err(Error::fatal)?;
-        let kind = *kind
-            .get_or_insert_with(|| if Record::looks_like_one(bytes) { InputKind::Records } else { InputKind::Text });
-        if !std::mem::take(&mut is_first) {
+        let is_blank = bytes.trim_ascii().is_empty();
+        if kind.is_none() && !is_blank {
+            kind = Some(if Record::looks_like_one(bytes) { InputKind::Records } else { InputKind::Text });
+        }
+        if line.number > 1 {
             context.out.streaming()?;
         }
-        terminated = line.terminated;
-        closing = match Body::of(kind, bytes).and_then(|body| waiting.record(body, context)) {
-            Err(error) if !error.is_fatal() => {
-                context.warn(&format!("line {} is passed on but not recorded: {error}", line.number));
-                None
-            }
-            recorded => recorded?,
-        };
-        waiting.bytes.extend_from_slice(bytes);
-        waiting.bytes.push(b'\n');
+        // Only in a text is a blank line an item.
+        let line_kind = kind.unwrap_or(InputKind::Text);
+        if line_kind == InputKind::Text || !is_blank {
+            closing = match Body::of(line_kind, bytes).and_then(|body| waiting.record(body, context)) {
+                Err(error) if !error.is_fatal() => {
+                    context.warn(&format!("line {} is passed on but not recorded: {error}", line.number));
+                    None
+                }
+                recorded => recorded?,
+            };
+        }
+        waiting.terminated = line.terminated;
+        waiting.bytes.extend_from_slice(lines.raw(&line));
         waiting.lines += 1;
         if closing.is_some() || waiting.bytes.len() >= BATCH {
             waiting.pass(closing.is_some(), context)?;
@@ -106,13 +116,14 @@ fn pass_all(waiting: &mut Waiting<'_>, options: StreamOptions, context: &mut Con
             context.out.ended_with(status);
         }
     }
-    if is_first {
+    // Blank lines may come after a closing line.
+    waiting.pass(true, context)?;
+    if waiting.passed == 0 {
         return Err(empty());
     }
     if closing.is_none() {
-        waiting.pass(true, context)?;
         if kind == Some(InputKind::Records) {
-            unclosed(terminated, options, context)?;
+            unclosed(waiting.terminated, options, context)?;
         }
         context.out.ended_with(0);
     }
