@@ -180,23 +180,14 @@ impl<'a> Recording<'a> {
         Ledger::once(&mut self.ledger, &self.path, self.sync)?.stage(entry)
     }
 
+    /// Writes what is staged, counts it, and reports what is on the ledger so far, also before a failure.
     fn commit(&mut self, context: &mut Context) -> Result<()> {
-        let Some(ledger) = &mut self.ledger else { return Ok(()) };
-        match ledger.commit() {
-            Ok(committed) => {
-                self.first = self.first.or(committed.first().copied());
-                self.last = committed.last().copied().or(self.last);
-                Ok(())
-            }
-            Err(e) => {
-                // Entries that were acknowledged before stay on the ledger.
-                self.report(context);
-                Err(e)
-            }
+        let committed = self.ledger.as_mut().map_or(Ok(Vec::new()), Ledger::commit);
+        for place in committed.iter().flatten() {
+            self.first.get_or_insert(*place);
+            self.last = Some(*place);
+            context.out.item_succeeded();
         }
-    }
-
-    fn report(&self, context: &mut Context) {
         context.out.extra("ledger", self.path.display().to_string());
         if let Some(bytes) = bytes_of(&self.path) {
             context.out.extra("ledger_bytes", bytes);
@@ -206,6 +197,9 @@ impl<'a> Recording<'a> {
                 context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));
             }
         }
+        let rest = "mend that, then append only the lines after the entry that `last` names";
+        let is_part = self.last.is_some();
+        committed.map(drop).map_err(|e| if is_part && e.code() == Code::Io { e.hint(rest) } else { e })
     }
 }
 
@@ -220,8 +214,16 @@ impl Filter for Recording<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         self.stage(&body, context)?;
+        if !self.dry_run {
+            // It succeeds when it is on the ledger.
+            context.out.defer_item();
+        }
         let staged = self.ledger.as_ref().map_or(0, Ledger::staged);
         if staged >= BATCH || self.sync == Sync::Line { self.commit(context) } else { Ok(()) }
+    }
+
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        self.commit(context)
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
@@ -229,17 +231,12 @@ impl Filter for Recording<'_> {
         if has_unread_input() {
             return Ok(());
         }
-        self.commit(context)?;
-        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
+        self.finish(context)
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         self.commit(context)?;
-        if let Some(ledger) = &mut self.ledger {
-            ledger.sync()?;
-        }
-        self.report(context);
-        Ok(())
+        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
     }
 }
 

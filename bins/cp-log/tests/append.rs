@@ -93,6 +93,29 @@ fn invalid_json_item_fails_alone() {
 }
 
 #[test]
+fn closing_line_counts_the_entries_that_are_on_the_ledger() {
+    let rows: String = (0..5000).map(|n| format!("{{\"message\":\"row {n}\"}}\n")).collect();
+    let stopped = "--rows --row-failures stop".to_owned();
+    for (input, options, blocks) in [
+        (rows.clone(), "--rows".to_owned(), "2048"),
+        (rows.clone(), "--rows".to_owned(), "256"),
+        (rows.clone(), "--rows --sync line".to_owned(), "256"),
+        (rows.clone(), "--rows".to_owned(), "unlimited"),
+        ("{\"message\":\"a\"}\n{bad\n{\"message\":\"c\"}\n".to_owned(), stopped.clone(), "unlimited"),
+        (rows.replace("row 4000\"}", "row 4000"), stopped, "unlimited"),
+    ] {
+        let place = Ledgers::new();
+        place.work.write("in", &input);
+        let ran = place.sh(&format!("ulimit -f {blocks}; cp-log append -f l.jsonl {options} < in"));
+        let closing = ran.closing();
+        let details = if ran.status == 0 { &closing["data"] } else { &closing["error"]["details"] };
+        let stored = place.stored("l.jsonl");
+        assert_eq!(details["succeeded"], stored.len() - 1, "{options} {blocks}: {closing}");
+        assert_eq!(details["last"]["seq"].as_u64().unwrap_or(0), stored.len() as u64 - 1, "{closing}");
+    }
+}
+
+#[test]
 fn bad_bytes_are_kept_as_a_blob() {
     let place = Ledgers::new();
     place.feed(&["append", "-f", "l.jsonl"], b"a\xffb\n").success();

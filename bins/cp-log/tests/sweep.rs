@@ -176,5 +176,5 @@ fn append_recovers_after_full_disk() {
     }
     let out = &done.stdout;
     assert!(out.starts_with("exit 1\nverified\nagain\n"), "{done:?}");
-    assert!(out.contains("E_IO") && out.contains("nothing was appended"), "{out}");
+    assert!(out.contains("E_IO") && out.contains("this write added nothing"), "{out}");
 }

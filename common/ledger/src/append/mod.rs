@@ -289,7 +289,7 @@ impl Ledger {
         let cut = self.file.set_len(size);
         // A write that is cut short has met a limit, and only the next one would report it.
         let reason = written.map_or_else(io::Error::from, |_| ErrorKind::StorageFull.into());
-        let after = if cut.is_ok() { "nothing was appended" } else { "the torn bytes could not be removed" };
+        let after = if cut.is_ok() { "this write added nothing" } else { "the torn bytes could not be removed" };
         Err(Error::io(format!("cannot append, {after}"), reason).in_file(&self.path).fatal())
     }
 
