@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::output::{Format, Severity};
+use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind as Record;
@@ -69,24 +69,24 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         };
     }
     context.out.streaming()?;
-    let (mut sum, mut first_failure) = (Sum::default(), None);
+    let (mut sum, mut failure) = (Sum::default(), None);
     for group in &groups {
         let mut is_ledger = false;
         match Walk::of(group, &required) {
             Ok(mut walk) => {
                 for target in &group.files {
                     let outcome = walk.file(target, context);
-                    is_ledger |= report_outcome(target, outcome, &mut sum, &mut first_failure, context)?;
+                    is_ledger |= report_outcome(target, outcome, &mut sum, &mut failure, context)?;
                 }
             }
-            Err(e) => drop(report_outcome(&group.files[0], Err(e), &mut sum, &mut first_failure, context)?),
+            Err(e) => drop(report_outcome(&group.files[0], Err(e), &mut sum, &mut failure, context)?),
         }
         sum.ledgers += u64::from(is_ledger);
     }
-    if context.out.format() == Format::Text && sum.ledgers > 0 {
+    if context.out.is_prose() && sum.ledgers > 0 {
         context.out.piece(&(sum.text() + "\n"))?;
     }
-    first_failure.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
 /// True if the file could be read and is one of a ledger.
@@ -94,10 +94,10 @@ fn report_outcome(
     target: &Target,
     outcome: Result<Verified>,
     sum: &mut Sum,
-    first_failure: &mut Option<Error>,
+    failure: &mut Option<Error>,
     context: &mut Context,
 ) -> Result<bool> {
-    let is_text = context.out.format() == Format::Text;
+    let is_text = context.out.is_prose();
     let is_read = outcome.is_ok();
     let error = match outcome {
         Ok(verified) if !target.must_be_ledger() && verified.is_foreign() => {
@@ -125,7 +125,10 @@ fn report_outcome(
         Err(e) if e.is_fatal() => return Err(e),
         Err(e) => e,
     };
-    first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
+    // A fault is worse than a ledger that cannot be read; else the first failure stands for all.
+    if failure.as_ref().is_none_or(|first| first.code() != Code::Integrity && error.code() == Code::Integrity) {
+        *failure = Some(Error::new(error.code(), error.message()));
+    }
     context.out.item_failed(error)?;
     Ok(is_read)
 }

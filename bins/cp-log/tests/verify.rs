@@ -216,6 +216,27 @@ fn ledger_of_a_home_that_was_removed_is_missed_until_that_is_recorded() {
 }
 
 #[test]
+fn fault_decides_the_exit_status_wherever_its_ledger_is_named() {
+    let place = Ledgers::with(4);
+    place.work.write("bad.jsonl", place.work.read("l.jsonl").replace("line 2", "line X"));
+    let names = ["l.jsonl", "nope.jsonl", "bad.jsonl"];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let order = order.map(|at| names[at]);
+        let ran = place.run(&[&["verify"], &order[..]].concat()).code(1);
+        assert_eq!(ran.error()["code"], "E_INTEGRITY", "{order:?}");
+        assert_eq!(ran.error()["details"]["total"], 3, "{order:?}");
+    }
+    assert_eq!(place.run(&["verify", "l.jsonl", "nope.jsonl"]).code(3).error()["code"], "E_NOT_FOUND");
+    // The selected members are bare objects, and nothing else.
+    for (verb, member) in [("verify", "file"), ("audit", "ledger")] {
+        for operands in [&["l.jsonl"][..], &["l.jsonl", "bad.jsonl"]] {
+            let ran = place.run(&[&[verb, "--format", "text", "--fields", member], operands].concat());
+            assert!(!ran.stdout.is_empty() && ran.stdout.lines().all(|line| line.starts_with('{')), "{ran:?}");
+        }
+    }
+}
+
+#[test]
 fn for_a_person_what_is_well_is_one_line_and_each_fault_is_one() {
     let place = Ledgers::new();
     std::fs::create_dir(place.path("d")).unwrap();

@@ -5,7 +5,6 @@ mod fold;
 
 use std::path::{Path, PathBuf};
 
-use cp_common::output::Format;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
@@ -146,7 +145,7 @@ impl Claims<'_> {
             Verdict::Unknown(why) => (None, Some(why)),
         };
         let judged = Judged { claim, ledger: self.ledgers[at.ledger].0.clone(), seq: at.seq, holds, why };
-        if self.context.out.format() != Format::Text {
+        if !self.context.out.is_prose() {
             self.context.out.record(Kind::Item, &judged)?;
         }
         self.context.out.item_succeeded();
@@ -172,7 +171,8 @@ impl Claims<'_> {
         for (name, count) in [("ledgers", ledgers), ("held", self.held), ("broken", broken), ("unknown", unknown)] {
             out.extra(name, count);
         }
-        if out.format() == Format::Text {
+        let all = self.held + broken + unknown;
+        if out.is_prose() {
             for (title, holds) in [("Contradicted:\n", Some(false)), ("Cannot be checked:\n", None)] {
                 let mut ledger = "";
                 for judged in of(holds) {
@@ -184,10 +184,10 @@ impl Claims<'_> {
                     out.piece(&format!("    {}\n", &judged.text()[ledger.len() + 2..]))?;
                 }
             }
-            out.piece(&format!("Nothing wrong: {} of {}\n", counted(self.held, "claim"), counted(ledgers, "ledger")))?;
+            let counts = format!("{broken} contradicted, {unknown} cannot be checked, {} hold", self.held);
+            out.piece(&format!("{} of {}: {counts}\n", counted(all, "claim"), counted(ledgers, "ledger")))?;
         }
         let Some(first) = first else { return Ok(()) };
-        let all = self.held + broken + unknown;
         let error = Error::new(Code::Integrity, format!("{broken} of {all} claims contradicted; the first: {first}"));
         Err(error.hint("each is a record with `holds` false; cp-ledger(5) has every formula"))
     }

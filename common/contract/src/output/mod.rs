@@ -175,6 +175,11 @@ impl Output {
         Progress::since(started, !self.quiet)
     }
 
+    /// True if the output is text for people. With `--fields` it has the selected members in every format.
+    pub fn is_prose(&self) -> bool {
+        self.format() == Format::Text && self.fields.is_none()
+    }
+
     /// Continues after the reader closes the pipe, to finish the effect.
     pub fn outlive_reader(&mut self) {
         self.outlives_reader = true;
