@@ -24,7 +24,8 @@ impl Recorded {
         let place = Place::of("cp-log");
         place.policy(
             "[exec]\nallowed_commands = [\"echo\", \"tee\"]\n[[exec.rule]]\ncommand = \"tee\"\n\
-             decision = \"confirm\"\nreason = \"it writes\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
+             decision = \"confirm\"\nreason = \"it writes\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n\
+             [tools]\nallow = [\"*\"]\napprove = [\"bash\", \"filesystem\"]\n",
         );
         place.work.write("g", "a\nb\nc\n");
         let describe = r#"if [ "$1" = --describe ]; then echo '{"name":"deploy","description":"A tool.","approve":true}'; exit; fi"#;
@@ -107,8 +108,13 @@ fn body_of(mut line: Value) -> String {
     format!(",{}", &text[1..text.len() - 1])
 }
 
+/// True if a line about an approval is about a step of a command, and not about a whole call.
+fn is_of_step(lines: &[Value], line: &Value) -> bool {
+    lines.iter().any(|step| step["event"] == "exec.step" && step["data"]["approval"] == line["data"]["id"])
+}
+
 /// What is done with each line of an event, and the claim that is false then.
-const FORGED: [(&str, &str, &str); 15] = [
+const FORGED: [(&str, &str, &str); 17] = [
     ("exec.intent", "removed", "finished"),
     ("exec.result", "repeated", "finished"),
     ("tool_call", "removed", "finished"),
@@ -118,6 +124,8 @@ const FORGED: [(&str, &str, &str); 15] = [
     ("approval.asked", "removed", "approval"),
     ("approval.granted", "removed", "approval"),
     ("approval.spent", "repeated", "approval"),
+    ("approval.spent", "removed", "approval"),
+    ("approval.spent", "/data/call", "approval"),
     ("approval.asked", "/data/approval/binds/request", "approval"),
     ("approval.spent", "/data/id", "approval"),
     ("approval.spent", "/data/receipt/seq", "receipt"),
@@ -136,8 +144,11 @@ fn forged_lines_under_a_right_chain_are_found() {
             // A call that was begun again has two starts.
             let is_once =
                 |line: &Value| lines.iter().filter(|other| other["data"]["id"] == line["data"]["id"]).count() == 2;
+            // That an approved step started is in no other line.
+            let is_use = (event, how) == ("approval.spent", "removed") || how == "/data/call";
             let is_forged = |line: &Value| {
                 line["event"] == event
+                    && !(is_use && is_of_step(lines, line))
                     && (!how.starts_with('/') || line.pointer(how).is_some())
                     && ((event, how) != ("tool_call", "removed") || is_once(line))
             };
@@ -181,4 +192,32 @@ fn effect_whose_approvals_are_removed_is_found() {
         let is_said = |claim: &Value| claim["why"].as_str().is_some_and(|text| text.contains(why));
         assert!(ran.of("item").iter().any(is_said), "{why}: {ran:?}");
     }
+}
+
+#[test]
+fn effect_whose_question_was_not_granted_and_used_is_found() {
+    let recorded = Recorded::new();
+    let ledger = recorded.ledgers.len() - 1;
+    let original = &recorded.ledgers[ledger].2;
+    let questions = original.iter().filter(|line| line["event"] == "approval.asked" && !is_of_step(original, line));
+    let ids: Vec<&Value> = questions.map(|line| &line["data"]["id"]).collect();
+    assert!(ids.len() >= 5, "{ids:?}");
+    for id in ids {
+        for answer in [None, Some("approval.denied")] {
+            let mut lines = original.clone();
+            let is_about = |line: &Value, event: &str| line["event"] == event && line["data"]["id"] == *id;
+            lines.retain(|line| {
+                !is_about(line, "approval.spent") && (answer.is_some() || !is_about(line, "approval.granted"))
+            });
+            for line in lines.iter_mut().filter(|line| is_about(line, "approval.granted")) {
+                line["event"] = json!(answer);
+            }
+            recorded.write(ledger, &lines);
+            let ran = recorded.place.run(&["audit", &recorded.subject]).code(1);
+            let is_false = |claim: &Value| claim["claim"] == "approval" && claim["holds"] == false;
+            assert!(ran.of("item").iter().any(is_false), "{id} {answer:?}: {ran:?}");
+        }
+    }
+    let (path, bytes, _) = &recorded.ledgers[ledger];
+    std::fs::write(path, bytes).unwrap();
 }

@@ -47,8 +47,8 @@ pub(super) struct Fold {
     asked: Vec<(Place, String)>,
     /// The last use of each grant, by the hash of its line, and the call that used it.
     spent: HashMap<String, (Place, Option<String>)>,
-    /// The calls of each ledger for which a grant was used.
-    approved: HashSet<(usize, String)>,
+    /// The calls of each ledger about which was asked, with the last request until it is used.
+    calls: HashMap<(usize, String), Option<String>>,
     /// The tokens that were used, each with what it was used for: a token may cover a set, but each member of it once.
     tokens: HashMap<String, Place>,
 }
@@ -72,6 +72,11 @@ impl Fold {
             "approval.asked" => {
                 self.has((None, format!("request {id}")));
                 self.asked.push((place, id.to_owned()));
+                // A command asks about its steps while it runs.
+                let is_of_step = entry.at("data/approval/action").is_some_and(|action| action == "run");
+                if let Some(call) = entry.text("call").filter(|_| !is_of_step) {
+                    self.calls.insert((place.ledger, call.to_owned()), Some(id.to_owned()));
+                }
             }
             "approval.granted" => {
                 self.has((None, format!("grant {} of {id}", entry.hash)));
@@ -84,11 +89,14 @@ impl Fold {
                 (Some("ask"), Some(id)) => self.answer(place, id),
                 _ => claims.broken(place, "approval", "its decision and its approval contradict each other")?,
             },
-            "exec.intent" => {
-                self.has((Some(place.ledger), format!("command in line {seq}")));
-                self.effect(entry, claims)?;
-            }
+            "exec.intent" => self.has((Some(place.ledger), format!("command in line {seq}"))),
             _ => {}
+        }
+        // A tool may leave nothing but the result of its call, which is an error if the call was denied.
+        if ["exec.intent", "exec.changes", "mcp.call", "tool_result"].contains(&entry.event.as_str())
+            && entry.at("data/is_error") != Some(&Value::Bool(true))
+        {
+            self.effect(entry, claims)?;
         }
         // An edit or an undo has no command.
         let intent = entry.at("data/intent");
@@ -144,7 +152,9 @@ impl Fold {
     /// Takes a use of a grant: its receipt leads to the grant, and no other use has it.
     fn spend(&mut self, entry: &Entry, id: &str, claims: &mut Claims<'_>) -> Result<()> {
         let (place, call) = (entry.place, entry.text("call").map(str::to_owned));
-        self.approved.extend(call.iter().map(|call| (place.ledger, call.clone())));
+        if let Some(call) = &call {
+            self.calls.entry((place.ledger, call.clone())).or_default().take_if(|asked| asked == id);
+        }
         let Some(receipt) = entry.data::<Receipt>("receipt") else {
             return claims.broken(place, "approval", "it names no grant");
         };
@@ -161,9 +171,15 @@ impl Fold {
         Ok(())
     }
 
-    /// Judges a start that required confirmation, or has it.
+    /// Judges an effect that required confirmation, or has it, or whose call was asked about.
     fn effect(&mut self, entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
         let place = entry.place;
+        let is_in_run = self.runs.contains(&(place.ledger, run_of(entry)));
+        let call = ["call", "call_id", "id"].iter().find_map(|name| entry.text(name)).filter(|_| is_in_run);
+        let asked = call.and_then(|call| self.calls.get(&(place.ledger, call.to_owned())));
+        if let Some(Some(id)) = asked {
+            return claims.broken(place, "approval", format!("no grant of {id}, which was asked for it, was used"));
+        }
         let Some(token) = entry.text("confirmed") else {
             let why = "it required confirmation, and ran without it";
             return if entry.at("data/requires").is_some() { claims.broken(place, "approval", why) } else { Ok(()) };
@@ -174,8 +190,7 @@ impl Fold {
             return claims.broken(place, "approval", format!("line {line} used its token before"));
         }
         // A model cannot obtain a token, so that its call has an approval.
-        let is_in_run = self.runs.contains(&(place.ledger, run_of(entry)));
-        match entry.text("call").filter(|call| is_in_run && !self.approved.contains(&(place.ledger, (*call).into()))) {
+        match call.filter(|_| asked.is_none()) {
             Some(call) => claims.broken(place, "approval", format!("no approval of {call} was used for it")),
             None => claims.record(place, "approval", Verdict::Holds),
         }
