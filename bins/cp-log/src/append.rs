@@ -197,7 +197,7 @@ impl<'a> Recording<'a> {
                 context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));
             }
         }
-        let rest = "mend that, then append only the lines after the entry that `last` names";
+        let rest = "remove the cause, then append only the lines after the entry that `last` names";
         let is_part = self.last.is_some();
         committed.map(drop).map_err(|e| if is_part && e.code() == Code::Io { e.hint(rest) } else { e })
     }
