@@ -94,7 +94,7 @@ fn invalid_json_item_fails_alone() {
 
 #[test]
 fn closing_line_counts_the_entries_that_are_on_the_ledger() {
-    let rows: String = (0..5000).map(|n| format!("{{\"message\":\"row {n}\"}}\n")).collect();
+    let rows = (0..5000).map(|n| format!("{{\"message\":\"row {n}\"}}\n")).collect::<Vec<_>>().concat();
     let stopped = "--rows --row-failures stop".to_owned();
     for (input, options, blocks) in [
         (rows.clone(), "--rows".to_owned(), "2048"),
