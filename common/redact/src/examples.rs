@@ -124,11 +124,7 @@ const EXAMPLES: &[Examples] = &[
         ],
         &["costs $1 to $2", "$1$x", "{SSHA}", "$2b$", "awk '{print $1$2$3}'", "root:*:19000:0:99999:7:::"],
     ),
-    (
-        "aws_secret",
-        &["Access key ID,Secret access key\nAKIA«U16»,«B40»", "AKIA«U16» «B40»"],
-        &["«B40»", "id,name\nAKIDX,«B40»"],
-    ),
+    ("aws_secret", &["AKIA«U16»,«B40»", "AKIA«U16» «B40»"], &["«B40»", "id,name\nAKIDX,«B40»"]),
     (
         "wallet_key",
         &[
@@ -220,7 +216,7 @@ fn every_rule_has_examples() {
     let marks = sources.iter().flat_map(|source| source.split("rule"));
     let marks = marks.filter_map(|mark| mark.strip_prefix(": \"").or(mark.strip_prefix(" = \"")));
     let names: BTreeSet<&str> = marks.filter_map(|mark| mark.split('"').next()).collect();
-    assert!(names.len() >= 10, "{names:?}");
+    assert!(names.len() >= 9, "{names:?}");
     for name in names {
         assert!(
             EXAMPLES.iter().any(|(named, found, left)| *named == name && !found.is_empty() && !left.is_empty()),

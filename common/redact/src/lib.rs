@@ -22,6 +22,7 @@ mod mark;
 mod named {
     pub(crate) mod assignment;
     pub(crate) mod call;
+    pub(crate) mod column;
     pub(crate) mod command;
     pub(crate) mod phrase;
 }
@@ -55,6 +56,7 @@ use cp_json as json;
 
 pub use self::mark::MARK_START;
 
+use self::named::column;
 use self::own::Own;
 use self::shapes::token;
 use self::view::View;
@@ -92,9 +94,8 @@ impl Redactor {
         let secrets = std::env::vars_os().filter_map(|(name, value)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
             // `$PWD` is not a password, and a path to a secret is not a secret.
-            let secret =
-                name::kind_of(name.as_bytes()).is_some_and(|kind| kind != name::Kind::Key) && !value.starts_with('/');
-            secret.then_some(value)
+            let kind = name::kind_of(name.as_bytes())?;
+            (kind < name::Kind::OwnKey && !value.starts_with('/')).then_some(value)
         });
         Self::knowing(secrets)
     }
@@ -191,7 +192,7 @@ fn shapes(text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
 
 /// Returns the secrets in a text, which may overlap.
 fn plain_shapes(text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
-    let mut found: Vec<Secret> = Vec::new();
+    let (mut found, mut cells): (Vec<Secret>, _) = (Vec::new(), Vec::new());
     for Range { start, end } in near {
         let mut from = *start;
         while let Some(hit) = anchor::next(&text[..*end], from) {
@@ -204,11 +205,14 @@ fn plain_shapes(text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
             if let Some(secret) = secrets.find(is_new) {
                 from = from.max(secret.at.end);
                 found.push(secret);
+            } else {
+                cells.extend(column::cells(text, hit.at).into_iter().flatten());
             }
         }
     }
     let tokens = token::all(text).filter(|at| !mark::is_marked(text, at));
     found.extend(tokens.map(|at| Secret { at, rule: "token" }));
+    found.extend(cells.into_iter().filter(|cell| !mark::is_marked(text, &cell.at)));
     found
 }
 

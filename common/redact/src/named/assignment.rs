@@ -5,13 +5,15 @@ use std::ops::Range;
 use crate::Secret;
 use crate::named::command::{self, in_quotes};
 use crate::shapes::header::is_name_and_password;
-use crate::shapes::key;
+use crate::shapes::{key, url};
 use crate::words::extent::bare;
-use crate::words::name::{Kind, Name, is_the_word};
+use crate::words::name::{Kind, Name};
 use crate::words::random::{is_random, is_random_key};
 use crate::words::scan;
-use crate::words::scan::{Quote, blanks, is_base64, is_line_end, is_line_start, line_before, run, white, word_before};
-use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
+use crate::words::scan::{
+    Quote, blanks, is_base64, is_line_end, is_line_start, joint, line_before, run, white, word_before,
+};
+use crate::words::value::{is_bare_secret, is_drawn, is_placeholder, is_quoted_secret, is_wordy};
 
 /// Returns the value of the name around this offset.
 pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
@@ -19,17 +21,18 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
         return Some(Secret { at, rule: "flag" });
     }
     let name = Name::around(text, inside)?;
-    if name.kind == Kind::Key && !is_near(text, name.at.end) {
+    if name.kind >= Kind::OwnKey && !is_near(text, name.at.end) {
         return None;
     }
-    let forms = [assigned, element, paired, declared, called, listed, stated, quoted, typed, fallback];
+    let forms = [assigned, element, paired, declared, listed, stated, quoted, typed, fallback];
     let value = forms.iter().find_map(|form| form(text, &name)).map(|value| (value, "assignment"));
     match value.or_else(|| command::operand(text, &name).map(|value| (value, "flag"))) {
         // The kind of a key is more informative than its context.
-        Some((at, rule)) => match key::any_at(text, at.start) {
-            Some(key) if key.at == at => Some(key),
-            _ => Some(Secret { at, rule }),
-        },
+        Some((at, rule)) => {
+            let at = if name.kind == Kind::Pair { url::secret_of_pair(text, at)? } else { at };
+            key::any_at(text, at.start).filter(|key| key.at == at).or(Some(Secret { at, rule }))
+        }
+        None if name.kind == Kind::Pair => None,
         None => after(text, &name),
     }
 }
@@ -45,7 +48,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let sign = sign(text, at)?;
     at += sign.len();
     at += markup(text, at);
-    let after = blanks(text, at);
+    let after = joint(text, at, if sign == b":" { b"|>`^" } else { b"`^" });
     at += after;
     at += markup(text, at);
     // Prefixes of string literals in several languages.
@@ -122,14 +125,8 @@ fn markup(text: &[u8], at: usize) -> usize {
 
 /// Returns the length of an index: the rest of `["name"]`, or `[32]`.
 fn index(text: &[u8], at: usize) -> usize {
-    match text.get(at) {
-        Some(b']') => 1,
-        Some(b'[') => {
-            let digits = run(text, at + 1, |byte| byte.is_ascii_digit());
-            if text.get(at + 1 + digits) == Some(&b']') { digits + 2 } else { 0 }
-        }
-        _ => 0,
-    }
+    let length = run(text, at, |byte| matches!(byte, b'[' | b']' | b'0'..=b'9'));
+    if text[at..at + length].ends_with(b"]") { length } else { 0 }
 }
 
 /// Returns the sign between a name and its value.
@@ -144,9 +141,8 @@ fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
     (!compared && !path).then_some(&rest[..sign.len()])
 }
 
-/// `<name>value</name>`, also with attributes or a CDATA section, and `<entry key="name">value</entry>`.
+/// `<name>value</name>`, also with attributes, and `<entry key="name">value</entry>`.
 fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
-    const DATA: &[u8] = b"<![CDATA[";
     let opened = opens_tag(text, name.at.start);
     let quote = Quote::at(text, name.at.end);
     let mut at = name.at.end + quote.map_or(0, Quote::length);
@@ -158,7 +154,6 @@ fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
         return None;
     }
     at += 1 + white(text, at + 1);
-    at += if text[at..].starts_with(DATA) { DATA.len() } else { 0 };
     // The content of `<label for="password">` is usually a word.
     secret_before_tag(text, at, name.kind).filter(|value| opened || !is_wordy(&text[value.clone()]))
 }
@@ -174,27 +169,23 @@ fn secret_before_tag(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>>
     let end = at + run(text, at, |byte| !matches!(byte, b'<' | b'"' | b'\\' | b']'));
     let value = at..at + text[at..end].trim_ascii_end().len();
     let end = end + white(text, end);
-    let closed = [&b"</"[..], b"]]>"].iter().any(|closing| text[end..].starts_with(closing));
+    let closed = text[end..].starts_with(b"</");
     (closed && is_quoted_secret(&text[value.clone()], kind)).then_some(value)
 }
 
-/// A name that is itself a value, followed by its own value: `name="…" value="…"`, `<key>…</key><string>…`, `expect
-/// "…:"; send "…"`.
+/// A name that is itself a value, followed by its own value: `name="…" value="…"`, `<key>…</key><string>…`.
 fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let colon = usize::from(text.get(name.at.end) == Some(&b':'));
     let mut at = name.at.end + colon;
     let closing = Quote::at(text, at);
     at += closing.map_or(0, Quote::length);
     if text.get(at..)?.starts_with(b"</") {
-        at += 2 + run(text, at + 2, scan::is_token);
-        for sign in [b'>', b'<'] {
-            at += white(text, at);
-            (text.get(at) == Some(&sign)).then_some(())?;
-            at += 1;
-        }
-        at += run(text, at, scan::is_token);
-        (text.get(at) == Some(&b'>')).then_some(())?;
-        return secret_before_tag(text, at + 1, name.kind);
+        // The tag that closes the name, and the tag that opens the value.
+        let near = &text[..text.len().min(at + 160)];
+        let opening = at + memchr::memchr(b'>', &near[at..])? + 1;
+        let opening = opening + white(near, opening);
+        let inner = near.get(opening..)?.starts_with(b"<").then(|| memchr::memchr(b'>', &near[opening..]))??;
+        return secret_before_tag(text, opening + inner + 1, name.kind);
     }
     for sign in [b',', b':', b'{', b';'] {
         at += white(text, at);
@@ -203,9 +194,6 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     at += white(text, at);
     at += Quote::at(text, at).map_or(0, Quote::length);
     let word = run(text, at, scan::is_token);
-    if &text[at..at + word] == b"send" && !closing.is_some_and(Quote::is_of_json) {
-        return in_quotes(text, at + word + blanks(text, at + word), name);
-    }
     let named = [&b"value"[..], b"content", b"stringValue", b"defaultValue"];
     if !named.iter().any(|known| text[at..at + word].eq_ignore_ascii_case(known)) {
         return None;
@@ -244,18 +232,6 @@ fn declared(text: &[u8], name: &Name) -> Option<Range<usize>> {
     in_quotes(text, behind_sign(text, at)?, name)
 }
 
-/// `setPassword("value")`, `password('value')`.
-fn called(text: &[u8], name: &Name) -> Option<Range<usize>> {
-    let word = &text[name.at.clone()];
-    let sets = [&b"set"[..], b"with", b"use"].iter().any(|verb| word.to_ascii_lowercase().starts_with(verb));
-    if text.get(name.at.end) != Some(&b'(') || !(sets || is_the_word(word)) {
-        return None;
-    }
-    let value = in_quotes(text, name.at.end + 1, name)?;
-    let after = value.end + Quote::at(text, name.at.end + 1).map_or(0, Quote::length);
-    (text.get(after) == Some(&b')')).then_some(value)
-}
-
 /// `define('name', 'value')`, `getenv("name", "value")`, but not every list of words.
 fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let quote = Quote::at(text, name.at.end)?;
@@ -273,37 +249,17 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     in_quotes(text, at, name).filter(|value| drawn(&text[value.clone()]))
 }
 
-/// `the password is value`, `password for the server: value`.
+/// `the token is value`.
 fn stated(text: &[u8], name: &Name) -> Option<Range<usize>> {
-    let mut at = name.at.end;
-    let rest = text.get(at..text.len().min(at + 64))?;
-    let line = &rest[..run(rest, 0, |byte| !matches!(byte, b'"' | b'\\' | b',' | b'.' | b';' | b'='))];
-    let verbs = [&b" is "[..], b" was ", b" is: ", b": "];
-    let about = line.starts_with(b" for ") || line.starts_with(b" of ") || line.starts_with(b" to ");
-    at += verbs
-        .iter()
-        .filter_map(|verb| {
-            let found = memchr::memmem::find(line, verb)?;
-            (about || found == 0 && *verb != b": ").then_some(found + verb.len())
-        })
-        .min()?;
-    if let Some(value) = in_quotes(text, at, name) {
-        return Some(value);
-    }
-    at += usize::from(text.get(at) == Some(&b'`'));
-    let mut value = bare(text, at, false, name.kind);
-    while text[value.clone()].last().is_some_and(|last| matches!(last, b'!' | b'?' | b':'))
-        && is_wordy(&text[value.start..value.end - 1])
-    {
-        value.end -= 1;
-    }
-    let secret = &text[value.clone()];
-    let letters = secret.iter().any(u8::is_ascii_alphabetic) && secret.iter().any(u8::is_ascii_digit);
-    let enough = match name.kind {
-        Kind::Password => secret.len() >= 5 && !is_wordy(secret) && letters,
-        _ => letters && (secret.len() >= 8 && is_random(secret) || secret.len() >= 12 && name.kind == Kind::Secret),
-    };
-    (enough && is_bare_secret(secret, name.kind, text.get(value.end).copied())).then_some(value)
+    let rest = &text[name.at.end..];
+    let verb = [&b" is "[..], b" was ", b" is: "].into_iter().find(|verb| rest.starts_with(verb))?;
+    let at = name.at.end + verb.len();
+    in_quotes(text, at, name).or_else(|| {
+        let value = bare(text, at + usize::from(text.get(at) == Some(&b'`')), false, name.kind);
+        let secret = &text[value.clone()];
+        let is_secret = is_drawn(secret, name.kind) && is_bare_secret(secret, name.kind, None);
+        is_secret.then_some(value)
+    })
 }
 
 /// `PASSWORD 'value'` of SQL, `#define PASSWORD "value"`, `:password "value"`.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::shapes::header::is_name_and_password;
 use crate::words::name::{Kind, Name};
 use crate::words::random::is_random;
-use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
+use crate::words::scan::{Quote, blanks, is_line_start, joint, line_before, run, white, word_before};
 use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret};
 use crate::words::{extent, tables};
 
@@ -16,7 +16,7 @@ pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if flag && let Some(value) = next_element(text, name) {
         return Some(value);
     }
-    let gap = blanks(text, name.at.end);
+    let gap = joint(text, name.at.end, b"`^");
     if gap == 0 || !(flag || takes_operand(text, name)) {
         return None;
     }
@@ -75,9 +75,11 @@ fn takes_operand(text: &[u8], name: &Name) -> bool {
         return true;
     }
     // `login ada password value`: the word before the user's name decides, even if it is on the previous line.
-    let user = piece_before(text, name.at.start);
-    let said = user.and_then(|user| piece_before(text, user.start)).map(|said| &text[said]);
-    name.kind == Kind::Password && word != b"pass" && said.is_some_and(|said| TOLD.contains(&said))
+    let near = &text[name.at.start.saturating_sub(128)..name.at.start];
+    let pieces = near.rsplit(|byte| matches!(byte, b' ' | b'"' | b'\\'));
+    let said = pieces.filter(|piece| !matches!(*piece, b"" | b"n")).nth(1);
+    let is_told = said.is_some_and(|said| TOLD.iter().any(|told| said.ends_with(told)));
+    name.kind == Kind::Password && word != b"pass" && is_told
 }
 
 /// True for words that follow the name of an option in prose.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::Secret;
 use crate::words::extent;
 use crate::words::name::Kind;
-use crate::words::scan::{Quote, blanks, is_line_end, line_before, run, white};
+use crate::words::scan::{Quote, blanks, is_line_end, run, white};
 use crate::words::tables;
 use crate::words::value::is_bare_secret;
 
@@ -30,9 +30,7 @@ pub(crate) fn at(text: &[u8], start: usize, index: usize) -> Option<Secret> {
         let near = &text[from..text.len().min(from + REACH)];
         let end = near.iter().position(|byte| matches!(byte, b'"' | b'\\' | b';' | b'!' | b'?')).unwrap_or(near.len());
         let clause = &near[..memchr::memmem::find(&near[..end], b". ").unwrap_or(end)];
-        value_before(text, start)
-            .or_else(|| on_the_next_line(text, from + clause.len(), clause))
-            .or_else(|| value_after(text, from, clause))
+        on_the_next_line(text, from + clause.len(), clause).or_else(|| value_after(text, from, clause))
     }?;
     Some(Secret { at, rule: "assignment" })
 }
@@ -45,27 +43,6 @@ fn value_after(text: &[u8], from: usize, clause: &[u8]) -> Option<Range<usize>> 
     let mut places: Vec<usize> = verbs.chain(clause.starts_with(b" ").then_some(1)).collect();
     places.sort_unstable();
     places.into_iter().filter_map(|place| value(text, from + place)).find(|at| is_strong(&text[at.clone()]))
-}
-
-/// Returns the value in `VALUE is the root password`.
-fn value_before(text: &[u8], start: usize) -> Option<Range<usize>> {
-    let line = line_before(text, start);
-    let near = &line[line.len().saturating_sub(REACH)..];
-    let verbs = [" is ", " was "];
-    let (at, verb) =
-        verbs.iter().filter_map(|verb| Some((memchr::memmem::rfind(near, verb.as_bytes())?, verb))).max()?;
-    // An article, and the owner of the password.
-    let between = &near[at + verb.len()..];
-    if !between.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b' ' | b'-' | b'\'')) {
-        return None;
-    }
-    let said = near[..at].rsplit(|byte| matches!(byte, b' ' | b'"')).next()?;
-    let is_quote = |byte: &u8| matches!(byte, b'`' | b'\'');
-    let opening = said.iter().take_while(|byte| is_quote(byte)).count();
-    let closing = said[opening..].iter().rev().take_while(|byte| is_quote(byte)).count();
-    let end = start - near.len() + at;
-    let value = end - said.len() + opening..end - closing;
-    is_chosen(&text[value.clone()]).then_some(value)
 }
 
 /// Returns a value that is alone on the next line after `the password is:`, perhaps after an empty line.
@@ -97,10 +74,7 @@ fn is_strong(value: &[u8]) -> bool {
 /// Returns the value here, with or without quotes.
 fn value(text: &[u8], at: usize) -> Option<Range<usize>> {
     let at = at + blanks(text, at);
-    let value = if let Some(inner) = text.get(at..)?.strip_prefix("“".as_bytes()) {
-        let start = at + "“".len();
-        start..start + memchr::memmem::find(&inner[..inner.len().min(256)], "”".as_bytes())?
-    } else if Quote::at(text, at).is_some_and(|quote| !quote.is_of_json()) {
+    let value = if Quote::at(text, at).is_some_and(|quote| !quote.is_of_json()) {
         extent::quoted(text, at)?
     } else {
         let is_part = |byte| byte > b' ' && byte < 128 && byte != b'"' && byte != b'\\';

@@ -35,6 +35,8 @@ pub(crate) const fn is_in(class: u8, byte: u8) -> bool {
         b'S' => alphanumeric || byte == b'$',
         b'E' => alphanumeric || byte == b'%',
         b'F' => alphanumeric || matches!(byte, b'-' | b'_' | b'%' | b'+' | b'/' | b'~' | b'=' | b'.'),
+        // A password in a line of connection parameters.
+        b'O' => byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'@' | b':' | b'$' | b'<' | b'>' | b'{' | b'\''),
         _ => false,
     }
 }

@@ -1,21 +1,8 @@
-//! Private key blocks, also in base64.
-
-use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+//! Private key blocks.
 
 use crate::Secret;
 use crate::mark::string_end;
 use crate::words::scan::{is_base64, run, white};
-
-/// Returns a private key block that is encoded in base64 as a whole. `start` is the offset of `LS0tLS1CRUdJTi`.
-pub(crate) fn encoded_block(text: &[u8], start: usize) -> Option<Secret> {
-    if !text[start..].starts_with(b"LS0tLS1CRUdJTi") {
-        return None;
-    }
-    let length = text[start..].iter().take_while(|byte| is_base64(**byte)).count();
-    let head = &text[start..start + length.min(80) / 4 * 4];
-    let plain = BASE64.decode(head).ok()?;
-    memchr::memmem::find(&plain, b"PRIVATE KEY").map(|_| Secret { at: start..start + length, rule: "private_key" })
-}
 
 /// Maximum length of a block.
 const LONGEST: usize = 64 << 10;

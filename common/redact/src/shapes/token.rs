@@ -61,6 +61,11 @@ fn token(text: &[u8], start: usize, end: usize) -> Option<Range<usize>> {
     if body.len() < shortest || score(body) < least || !is_random(body) {
         return None;
     }
+    // `v2-…`, `npm-…`: the key of a cache is the hash of a file after what the cache is for.
+    let is_hash = |part: &[u8]| matches!(part.len(), 32 | 40 | 56 | 64 | 96 | 128) && is_hexadecimal(part);
+    if run[run.len() - body.len() - 1] != b'_' && body.split(is_separator).all(is_hash) {
+        return None;
+    }
     // A hash has its name before the value.
     let name = || text[..start - 1].rsplit(|byte| !byte.is_ascii_alphanumeric()).next().unwrap_or_default();
     let first = run.split(is_separator).next().unwrap_or_default();

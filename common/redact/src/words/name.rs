@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::words::scan::{word_around, word_before};
 
 /// The kind of secret that a name announces, the most explicit first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Kind {
     /// A password, which may be any text.
     Password,
@@ -16,6 +16,10 @@ pub(crate) enum Kind {
     Token,
     /// `auth`: name and password in base64.
     Basic,
+    /// `--user`: name and password, divided by a colon.
+    Pair,
+    /// The key of a service: `ACME_KEY`.
+    OwnKey,
     /// A key of any sort: an API key, a table key or a door key.
     Key,
 }
@@ -51,6 +55,8 @@ fn kind(plain: &[u8], name: &[u8]) -> Option<Kind> {
     let ends = |words: &[&str]| words.iter().any(|word| plain.ends_with(word.as_bytes()));
     if ends(tables::NAMES_WITHOUT_SECRET) {
         None
+    } else if tables::PAIR_OPTIONS.iter().any(|option| name == option.as_bytes()) {
+        Some(Kind::Pair)
     } else if ends(tables::PASSWORD_NAMES) || ends_in_word(name, &PASSWORD_WORDS) {
         Some(Kind::Password)
     } else if ends(tables::SECRET_NAMES) {
@@ -61,7 +67,11 @@ fn kind(plain: &[u8], name: &[u8]) -> Option<Kind> {
         Some(Kind::Basic)
     } else {
         let is_open = tables::PUBLIC_KEY_PREFIXES.iter().any(|word| plain.starts_with(word.as_bytes()));
-        (ends_in_word(name, &["key"]) && !is_open).then_some(Kind::Key)
+        let key = name.iter().rposition(|byte| byte.eq_ignore_ascii_case(&b'k'))?;
+        let owner = name[..key].strip_suffix(b"_").or(name[..key].strip_suffix(b"-")).unwrap_or(&name[..key]);
+        let is_owned = !owner.is_empty() && !ends_in_word(owner, tables::LOOKUP_WORDS);
+        let kind = if is_owned { Kind::OwnKey } else { Kind::Key };
+        (ends_in_word(name, &["key"]) && !is_open).then_some(kind)
     }
 }
 
@@ -127,7 +137,11 @@ mod tests {
             ("max_tokens", None),
             ("_auth", Some(Kind::Basic)),
             ("cache_key", None),
-            ("some_key", Some(Kind::Key)),
+            ("some_key", Some(Kind::OwnKey)),
+            ("key", Some(Kind::Key)),
+            ("buildCacheKey", Some(Kind::Key)),
+            ("X-Acme-Key", Some(Kind::OwnKey)),
+            ("--user", Some(Kind::Pair)),
             ("keyboard", None),
             ("author", None),
         ] {

@@ -61,23 +61,6 @@ pub(crate) fn word_before(text: &[u8], at: usize) -> &[u8] {
     &text[end - run_back(text, end, is_token)..end]
 }
 
-/// Returns the word before this offset, even if it is on the previous line.
-pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let mut end = at;
-    loop {
-        match text.get(..end)? {
-            [.., b' '] => end -= 1,
-            [.., b'\\', b'n' | b'r' | b't'] => end -= 2,
-            _ => break,
-        }
-    }
-    let mut start = end - run_back(text, end, |byte| !matches!(byte, b' ' | b'"' | b'\\'));
-    if start > 0 && text[start - 1] == b'\\' {
-        start += 1;
-    }
-    (start < end).then_some(start..end)
-}
-
 /// Counts the backslashes here.
 pub(crate) fn slashes(text: &[u8], at: usize) -> usize {
     run(text, at, |byte| byte == b'\\')
@@ -86,6 +69,25 @@ pub(crate) fn slashes(text: &[u8], at: usize) -> usize {
 /// Returns the length of the blanks here, on one line.
 pub(crate) fn blanks(text: &[u8], at: usize) -> usize {
     gap(text, at, b"t")
+}
+
+/// Returns the length of the blanks here. A line that is continued counts as blanks: after a backslash, or after a
+/// blank and one of these signs, such as `^` in a command and `>-` in YAML.
+pub(crate) fn joint(text: &[u8], at: usize, signs: &[u8]) -> usize {
+    let before = blanks(text, at);
+    let sign = at + before;
+    let slashes = slashes(text, sign);
+    let length = match text.get(sign) {
+        // The text has one backslash, and one more begins the escape of the line feed.
+        Some(b'\\') if slashes.is_multiple_of(3) => slashes / 3 * 2,
+        Some(byte) if before > 0 && signs.contains(byte) => {
+            1 + run(text, sign + 1, |byte| matches!(byte, b'-' | b'+' | b'0'..=b'9'))
+        }
+        _ => return before,
+    };
+    let end = sign + length;
+    let line = white(text, end);
+    if line > 0 && is_line_end(text, end) { end + line - at } else { before }
 }
 
 /// Returns the length of the blanks and line ends here.

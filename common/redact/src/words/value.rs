@@ -1,7 +1,7 @@
 //! Distinguishes secrets from text that stands for one: a variable, a mark, a piece of code, a sentence.
 
 use crate::words::name::{Kind, is_the_word, kind_of};
-use crate::words::random::{is_random, is_random_key};
+use crate::words::random::{is_random, is_random_key, kinds};
 use crate::words::tables;
 
 /// True if a value stands for a secret instead of being one.
@@ -129,7 +129,8 @@ pub(crate) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
         Kind::Secret if is_wordy(value) => value.len() >= 8 && !value.iter().any(|byte| b"-_.".contains(byte)),
         Kind::Secret => value.len() >= 6 && !is_path(value) && (!value.contains(&b' ') || has_digit(value)),
         Kind::Token => is_token(value),
-        Kind::Basic | Kind::Key => is_key(value),
+        Kind::Pair => is_pair(value),
+        Kind::Basic | Kind::OwnKey | Kind::Key => is_key(value, kind),
     }
 }
 
@@ -144,7 +145,8 @@ pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool
         Kind::Password => value.len() >= 4,
         Kind::Secret => value.len() >= 8 && has_digit(value) && !is_type || plain && is_random(value),
         Kind::Token => plain && !is_type && is_token(value),
-        Kind::Basic | Kind::Key => is_key(value),
+        Kind::Pair => is_pair(value),
+        Kind::Basic | Kind::OwnKey | Kind::Key => is_key(value, kind),
     }
 }
 
@@ -160,8 +162,32 @@ fn has_digit(value: &[u8]) -> bool {
     value.iter().any(u8::is_ascii_digit)
 }
 
-fn is_key(value: &[u8]) -> bool {
-    is_random_key(value) && value.iter().all(|byte| crate::words::scan::is_base64(*byte))
+/// True for a random key; after the name of its service also for 32 or more letters and digits of one case.
+fn is_key(value: &[u8], kind: Kind) -> bool {
+    let kinds = kinds(value);
+    let is_long = kinds.length >= 32 && kinds.length == value.len() && kinds.capital != kinds.small && kinds.digit;
+    let is_base64 = value.iter().all(|byte| crate::words::scan::is_base64(*byte));
+    is_base64 && (is_random_key(value) || kind == Kind::OwnKey && is_long)
+}
+
+/// True for a name and its password, or a key alone, but not for a user and a group, an address or a time.
+fn is_pair(value: &[u8]) -> bool {
+    let (name, password) = value.split_at(memchr::memchr(b':', value).unwrap_or(value.len()));
+    let password = password.strip_prefix(b":").unwrap_or_default();
+    let is_number = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let is_free = !is_number(name) && !is_number(password) && !is_wordy(password) && name != password;
+    password.is_empty() || is_free && (!password.contains(&b'/') || password[0] != b'/' && is_random(password))
+}
+
+/// True if a value without quotes or a sign before it can only be the secret.
+pub(crate) fn is_drawn(value: &[u8], kind: Kind) -> bool {
+    let is_mixed = has_digit(value) && value.iter().any(u8::is_ascii_alphabetic);
+    let is_long = match kind {
+        Kind::Password => value.len() >= 5,
+        Kind::Secret => value.len() >= 12 || value.len() >= 8 && is_random(value),
+        _ => value.len() >= 8 && is_random(value),
+    };
+    is_mixed && is_long
 }
 
 #[cfg(test)]
