@@ -210,9 +210,8 @@ fn plain_shapes(text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
             }
         }
     }
-    let tokens = token::all(text).filter(|at| !mark::is_marked(text, at));
-    found.extend(tokens.map(|at| Secret { at, rule: "token" }));
-    found.extend(cells.into_iter().filter(|cell| !mark::is_marked(text, &cell.at)));
+    let tokens = token::all(text).map(|at| Secret { at, rule: "token" });
+    found.extend(tokens.chain(cells).filter(|secret| !mark::is_marked(text, &secret.at)));
     found
 }
 
