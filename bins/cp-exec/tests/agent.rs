@@ -424,7 +424,7 @@ fn summary_names_quarantined_files_and_refused_connections() {
     let asked = quiet.map(|name| format!("getent hosts {name}; ")).concat();
     let script = format!("echo x >.envrc; getent hosts a.example; {asked}true");
     let ran = exec.command(&["agent", "codex", "--", "sh", "-c", &script]).run();
-    assert!(ran.stderr.contains("cp-exec: quarantined: "), "{ran:?}");
+    assert!(ran.stderr.contains("it is now "), "{ran:?}");
     assert!(ran.stderr.contains(".envrc"), "{ran:?}");
     assert!(ran.stderr.contains("refused), 1 file quarantined"), "{ran:?}");
     assert!(ran.stderr.contains("connection to a.example refused"), "{ran:?}");
@@ -432,7 +432,7 @@ fn summary_names_quarantined_files_and_refused_connections() {
     let other = exec.command(&["agent", "claude", "--", "sh", "-c", &script]).run();
     assert!(other.stderr.contains("connection to github.com refused"), "the control: {other:?}");
     let quiet = exec.command(&["agent", "codex", "--", "true"]).run();
-    assert!(!quiet.stderr.contains("connection") && !quiet.stderr.contains("quarantined: "), "{quiet:?}");
+    assert!(!quiet.stderr.contains("connection") && !quiet.stderr.contains("it is now "), "{quiet:?}");
 }
 
 #[test]

@@ -18,7 +18,9 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
         let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": file}}).to_string();
         let write = json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": file, "old": "x", "new": "y"}});
         let write = write.to_string();
-        let requests: [(&[&str], &str); 7] = [
+        let new = json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": exec.root.join("data/new"), "content": "x"}});
+        let new = new.to_string();
+        let requests: [(&[&str], &str); 8] = [
             (&["--", "seq", "1"], ""),
             (&["-c", "seq 1"], ""),
             (&["--env", "MINE=1", "--", "sh", "-c", ":"], ""),
@@ -26,6 +28,7 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
             (&["--", "tool/run.sh"], ""),
             (&[], &read),
             (&[], &write),
+            (&[], &new),
         ];
         for (arguments, input) in requests {
             // Every request starts with the same policy.
@@ -39,7 +42,7 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
             };
             let mut answer = asked("work");
             assert!(answer["error"].is_object(), "{who:?} {arguments:?}: {answer}");
-            // A path may need a grant to be read and one to be written.
+            let mut lines = 0;
             while let Some(line) = answer["error"]["details"]["allow"].as_str().map(str::to_owned) {
                 let hint = answer["error"]["details"]["hint"].as_str();
                 assert!(hint.is_some_and(|hint| hint.contains(&line)), "{answer}");
@@ -51,7 +54,9 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
                 let next = asked("work");
                 assert_ne!(next["error"]["details"]["allow"], line.as_str(), "it changed nothing: {next}");
                 answer = next;
+                lines += 1;
             }
+            assert!(lines == 1 || input.is_empty(), "{arguments:?} {input}: {lines} lines");
             assert!(answer["ok"] == true, "{who:?} {arguments:?}: {answer}");
             exec.root.write("data/file", "x\n");
             if input.is_empty() && !arguments.join(" ").contains("tool") {

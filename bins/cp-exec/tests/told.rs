@@ -1,8 +1,11 @@
 //! Who learns why a program was refused, and that processes were ended: whoever reads the output.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use crate::exec::{Exec, POLICY, everyone};
+use crate::guard::{owner, repository};
 
 const REASON: &str = "cp-exec: mount";
 
@@ -53,18 +56,31 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replacen("[exec]\n", network, 1));
         exec.write(".env", "secret\n");
+        let shown = exec.root.directory("shown").display().to_string();
+        exec.root.write("shown/file", "x\n");
+        exec.confirmed(&["allow", "read", &shown]);
         for (script, guess) in [
             ("cat .env", "which the policy hides"),
-            ("echo x > /usr/lib/x", "`cp-exec allow write /usr/lib/x`"),
-            ("mkdir /usr/share/x", "`cp-exec allow write /usr/share/x`"),
+            ("echo x > /usr/lib/x", "belongs to the system"),
+            ("echo x > /etc/hosts", "belongs to the system"),
+            ("mkdir /usr/share/x", "belongs to the system"),
+            ("echo x > ../shown/new", "`cp-exec allow write SHOWN` makes it writable"),
+            ("echo x > ../shown/file", "`cp-exec allow write SHOWN/file` makes it writable"),
+            ("echo 'strace: PTRACE_TRACEME: Operation not permitted' >&2; false", "ASAN_OPTIONS=detect_leaks=0"),
             ("echo 'Failed to connect to A.test port 8080.' >&2; false", "`cp-exec allow network a.test:8080`"),
             ("echo 'request to http://x.b.test:80/y failed' >&2; false", "`cp-exec allow network x.b.test:80`"),
             ("echo 'a.test:443 a.test 404 c.test:8080 x.b.test:22 b.test:1' >&2; false", ""),
             ("echo \"Error: EACCES: permission denied, open '$PWD/.env'\" >&2; false", "which the policy hides"),
-            ("echo \"reads $PWD/.env\" >&2; false", ""),
+            ("echo \"reads $PWD/.env\" >&2; false", "which the policy hides"),
+            ("echo \"reads $PWD/.env.example and x.env\" >&2; false", ""),
             ("cat .env; true", ""),
             ("touch mine; chmod 0 mine; rm -f mine; cat mine", ""),
         ] {
+            let guess = guess.replace("SHOWN", &shown);
+            if let Some((_, line)) = guess.split_once("`cp-exec allow write ") {
+                let path = line.split('`').next().unwrap();
+                assert_eq!(exec.ask(&["allow", "write", path, "--dry-run"]).1, 0, "{who:?} {path}");
+            }
             for format in ["raw", "text", "json"] {
                 let ran = exec.command(&["--format", format, "-c", script]).run();
                 let told = ran.stdout.clone() + &ran.stderr;
@@ -73,7 +89,85 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
                     usize::from(!guess.is_empty()),
                     "{who:?} {script}: {ran:?}"
                 );
-                assert!(told.contains(guess), "{who:?} {format} {script}: {ran:?}");
+                assert!(told.contains(&guess), "{who:?} {format} {script}: {ran:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn failure_at_hidden_or_guarded_path_gets_guess_whatever_its_words_are() {
+    let git =
+        "git branch side && git checkout -q -b other && echo b >PATH && git commit -qam b && git checkout -q main";
+    for who in everyone() {
+        for (path, is_kept) in [(".env", true), (".vscode/settings.json", true), ("plain.txt", false)] {
+            let exec = repository(who);
+            exec.write(path, "a\n");
+            exec.work.directory("sub");
+            if path == ".env" {
+                exec.write("sub/.gitignore", "x\n");
+            } else {
+                owner(&exec, &format!("git add {path} && git commit -qm c && {}", git.replace("PATH", path)));
+            }
+            let here = exec.work.display();
+            let spellings = [path.to_owned(), format!("./{path}"), format!("{here}/{path}"), format!("sub/../{path}")];
+            let operations = ["rm -f", "mv -t sub", "chmod 600", "git rm -qf"].map(|words| format!("{words} "));
+            let mut scripts: Vec<String> = operations
+                .iter()
+                .flat_map(|words| spellings.iter().map(move |spelling| format!("{words}{spelling}; false")))
+                .chain([format!("cd sub; rm -f ../{path}; false"), format!("cd {}; rm -f {path}; false", here)])
+                .collect();
+            if path == ".env" {
+                scripts.retain(|script| !script.starts_with("git"));
+                scripts.extend(["git add -A; false", "cd sub; git add -A ..; false"].map(str::to_owned));
+            } else {
+                scripts
+                    .extend(["git checkout -q other", "git merge -q other", "git rebase -q other"].map(str::to_owned));
+            }
+            for script in scripts {
+                for format in ["raw", "json"] {
+                    let ran = exec.command(&["--format", format, "-c", &script]).run();
+                    let told = ran.stdout.clone() + &ran.stderr;
+                    let is_told = told.contains("a guess: ") && told.contains(&format!("{here}/{path}"));
+                    assert_eq!(is_told, is_kept, "{who:?} {script}: {ran:?}");
+                    if path != ".env" {
+                        owner(&exec, "git rebase --abort 2>&1; git checkout -qf main; git reset -q --hard side");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn quarantined_files_are_named_in_every_format() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        for format in ["raw", "text", "json"] {
+            let status = if format == "raw" { 126 } else { 4 };
+            for door in [&["-c"][..], &["--", "sh", "-c"], &["agent", "--", "sh", "-c"]] {
+                for end in ["true", "exit 3"] {
+                    let at = format!("{who:?} {format} {door:?} {end}");
+                    let script = format!("echo x >.envrc; mkdir -p a; echo x >a/.bashrc; {end}");
+                    let ran = exec.command(&[&["--format", format], door, &[&script]].concat()).run();
+                    let is_live = door.contains(&"agent") && format != "json";
+                    assert_eq!(ran.status, if is_live { 126 } else { status }, "{at}: {ran:?}");
+                    let told = if format == "json" { ran.stdout.replace("\\n", "\n") } else { ran.stderr.clone() };
+                    assert!(!told.contains("^J"), "{at}: {told}");
+                    for name in [".envrc", "a/.bashrc"] {
+                        let start = format!("{}: other programs execute", exec.work.join(name).display());
+                        let line =
+                            told.lines().find(|line| line.contains(&start)).unwrap_or_else(|| panic!("{at}: {ran:?}"));
+                        let place = line.split_once("it is now ").unwrap().1;
+                        assert!(Path::new(place).exists(), "{at}: {line}");
+                    }
+                    // The control.
+                    let ran = exec
+                        .command(&[&["--format", format], door, &[&format!("echo x >plain; {end}")]].concat())
+                        .run();
+                    let told = ran.stdout.clone() + &ran.stderr;
+                    assert!(ran.status != status && !told.contains("other programs execute"), "{at}: {ran:?}");
+                }
             }
         }
     }

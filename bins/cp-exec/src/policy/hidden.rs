@@ -123,10 +123,10 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     if policy.is_tool(path) || policy.bounds.lists(Access::Read, path) {
         return Ok(());
     }
-    let error = denied(access.name(), path).with("rule", "paths.read");
+    let error = denied(access.name(), path).with("rule", format!("paths.{}", access.name()));
     let is_private = ["/tmp", "/var/tmp"].iter().any(|private| path.starts_with(private));
     let hint = "a command's /tmp is its own; use a directory of the project";
-    Err(policy.with_grant(if is_private { error.hint(hint) } else { error }, Access::Read, path))
+    Err(policy.with_grant(if is_private { error.hint(hint) } else { error }, access, path))
 }
 
 /// Checks that a path may be written: it must be listed, and neither pristine nor forbidden nor guarded. `asked` is
@@ -197,9 +197,18 @@ impl Policy {
         }
     }
 
+    /// The path that `cp-exec allow` is asked for an access to a path without links: of a file that is to be created,
+    /// its directory. Also the reason why that is never granted.
+    pub(crate) fn grantable<'p>(&self, access: Access, path: &'p Path) -> (&'p Path, Option<&'static str>) {
+        let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
+        let unknown = self.loaded.file.is_none().then_some("there is no policy file that could allow it");
+        (there, unknown.or_else(|| [path, there].iter().find_map(|path| self.never_granted(access, path))))
+    }
+
     /// Adds the line that grants an access to a path to a refusal, or else who can, unless it has a hint already.
     pub(crate) fn with_grant(&self, error: Error, access: Access, path: &Path) -> Error {
-        match path.to_str().filter(|_| self.loaded.file.is_some() && self.never_granted(access, path).is_none()) {
+        let (asked, never) = self.grantable(access, path);
+        match asked.to_str().filter(|_| never.is_none()) {
             Some(text) if access == Access::Execute => allowable(error, "program", text),
             Some(text) => allowable(error, access.name(), text),
             None if error.hint_text().is_some() => error,

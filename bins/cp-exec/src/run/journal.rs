@@ -181,17 +181,18 @@ impl Journal {
         self.append(self.entry("exec.result").message(error.message()).data(&data))
     }
 
-    /// Records the quarantined files of a run that was killed before its result was recorded.
-    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined], snapshots: &[Snapshot]) -> Result<()> {
+    /// Records the quarantined files of a run that was killed before its result was recorded. False if there is nothing
+    /// to record.
+    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined], snapshots: &[Snapshot]) -> Result<bool> {
         if quarantined.is_empty() && self.has_result(intent)? {
-            return Ok(());
+            return Ok(false);
         }
         let code = Code::Interrupted.row().name;
         let guard = json!({ "guard": quarantined });
         let data = json!({ "intent": intent, "return_code": null, "code": code, "enforcement": guard });
         let message = "cp-exec was killed before the command ended; the next start settled the run";
         let entry = self.entry("exec.result").message(message).data(&data);
-        self.append(with_snapshots(entry, snapshots)).map(drop)
+        self.append(with_snapshots(entry, snapshots)).map(|_| true)
     }
 
     fn has_result(&self, intent: u64) -> Result<bool> {

@@ -33,7 +33,7 @@ pub(crate) use self::terminal::terminal_size;
 use crate::changes::{Baseline, Store};
 use crate::decision::{Caller, HashCache, Ruling};
 use crate::git_dir::Session;
-use crate::guard::settle::{OpenRun, settle};
+use crate::guard::settle::{OpenRun, Settled, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
@@ -159,6 +159,9 @@ impl Prepared {
     }
 }
 
+/// What is lost of a killed run.
+pub(crate) const NOT_RECORDED: &str = "which files it changed is not recorded, so `cp-exec undo` cannot put them back";
+
 /// The state of one start of the program.
 pub(crate) struct Engine {
     pub policy: Policy,
@@ -179,15 +182,17 @@ impl Engine {
         Ok(Self { policy, hashes, journal, lock: None, helper: None })
     }
 
-    /// Cleans up after killed runs, and returns the quarantined paths. This happens before any decision, because
-    /// decisions would attribute the files to the owner.
+    /// Cleans up after killed runs, and returns a message about each of them and each quarantined file. This happens
+    /// before any decision, because decisions would attribute the files to the owner.
     pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
-        let mut paths = Vec::new();
-        for killed in settle(&self.policy.cp_home, &self.policy.ledger) {
-            self.journal.settle(killed.intent, &killed.quarantined, &killed.snapshots)?;
-            paths.extend(killed.quarantined.iter().map(|quarantined| quarantined.path.clone()));
+        let mut messages = Vec::new();
+        for Settled { intent, quarantined, snapshots, .. } in &settle(&self.policy.cp_home, &self.policy.ledger) {
+            if self.journal.settle(*intent, quarantined, snapshots)? {
+                messages.push(format!("run {intent} was killed before it ended; {NOT_RECORDED}"));
+                messages.extend(quarantined.iter().map(|file| format!("run {intent} made {file}")));
+            }
         }
-        Ok(paths)
+        Ok(messages)
     }
 
     /// Serves a tool call of another agent. All following entries name the call.

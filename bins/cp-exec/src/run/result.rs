@@ -16,18 +16,19 @@ use super::streams::Capture;
 use crate::changes::Changes;
 use crate::decision::{Decision, Pinned};
 use crate::git_dir::Snapshot;
-use crate::policy::normal;
+use crate::policy::{Access, Policy, normal};
 use crate::refusal::{allow_line, with_members};
 use crate::sandbox;
-use crate::sandbox::plan::{Operation, View};
-use crate::sandbox::report::{Enforcement, Failure, Quarantined, Status};
+use crate::sandbox::plan::{Operation, Plan, View};
+use crate::sandbox::report::{Enforcement, Failure, Status};
 
 /// A command that ran, with its answer.
 pub(crate) struct FinishedRun {
     pub result: ExecResult,
     /// The failure that the answer reports.
     pub failure: Option<Error>,
-    /// True if the run was ended early.
+    /// True if the failure counts more than the command's own end, because it was ended early or left something in
+    /// quarantine.
     pub is_ended: bool,
 }
 
@@ -101,6 +102,7 @@ impl Outcome {
     /// The answer, with the receipt of the entry of the result.
     pub(super) fn finish(self, decision: &Decision, receipt: Receipt) -> Result<FinishedRun> {
         let failure = self.failure(decision);
+        let is_ended = self.ended.is_some() || !self.enforcement.guard.is_empty();
         let streams = json!({ "stdout": self.stdout.summary(), "stderr": self.stderr.summary() });
         let result = ExecResult {
             argv: decision.argv.clone(),
@@ -121,7 +123,7 @@ impl Outcome {
             connections: self.connections,
             files_changed: self.changes.for_result(),
         };
-        Ok(FinishedRun { result, failure, is_ended: self.ended.is_some() })
+        Ok(FinishedRun { result, failure, is_ended })
     }
 
     /// The failure that the answer reports: an early end, files that other programs execute, a refused program, or the
@@ -142,10 +144,9 @@ impl Outcome {
         } else if !guard.is_empty() {
             let ended = failure.filter(|_| self.ended.is_some()).map(|(_, what)| format!("{what}; {name} "));
             let what = format!(
-                "{}created files that other programs execute, or that could not be searched ({}, see enforcement.guard){}",
+                "{}created files that other programs execute, or that could not be searched ({})",
                 ended.unwrap_or_default(),
                 guard.len(),
-                reasons(guard)
             );
             failure = Some((Code::Forbidden, what));
         }
@@ -158,8 +159,8 @@ impl Outcome {
         if code != Code::Forbidden {
             return Some(error);
         }
-        let hint = "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can \
-             put it back";
+        let told = guard.iter().take(TOLD).fold(String::new(), |told, file| format!("{told}{file}\n"));
+        let hint = format!("{told}only the owner of the home can put back what is in its state/quarantine");
         Some(error.with("rule", "guard").with("guard", "after").hint(hint))
     }
 }
@@ -175,12 +176,8 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The reasons of the first quarantined files, if their names do not show them.
-fn reasons(undone: &[Quarantined]) -> String {
-    const TOLD: usize = 3;
-    let with_reason = undone.iter().filter_map(|undone| Some((&undone.path, undone.reason.as_ref()?)));
-    with_reason.take(TOLD).fold(String::new(), |told, (path, reason)| format!("{told}; {path}: {reason}"))
-}
+/// The most quarantined files that a failure names. `enforcement.guard` has all of them.
+const TOLD: usize = 20;
 
 impl Capture {
     /// The text of a stream. Invalid UTF-8 is replaced, and omissions are marked.
@@ -284,20 +281,41 @@ pub(crate) struct StepsReport {
     pub failed: Option<Error>,
 }
 
-/// The errors of a hidden and of a read-only path, in lower case.
-const OF_HIDDEN: [&str; 2] = ["permission denied", "eacces"];
-const OF_READ_ONLY: [&str; 2] = ["read-only file system", "erofs"];
+/// The words of git about files that it leaves as they are, although it may succeed.
+const OF_GIT: [&str; 2] = ["unable to unlink", "unable to create file"];
 
 /// The most bytes at the end of standard error that are read.
 const READ: usize = 8 << 10;
 
 /// A guess in a sentence why a command failed, for the last line of its standard error that names a path which the
-/// sandbox hides or keeps read-only, or a port at which a listed name cannot be reached. Relative paths start at `cwd`.
-pub(super) fn guess_cause(stderr: &[u8], cwd: &Path, view: &View, listed: &[Destination]) -> Option<String> {
+/// sandbox hides or keeps read-only, a port at which a listed name cannot be reached, or ptrace. Relative paths start
+/// at its directory or at the top of the repository. A command that did not fail may have left out files.
+pub(super) fn guess_cause(stderr: &[u8], has_failed: bool, plan: &Plan, policy: &Policy) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
-    let about_path = |line| paths(line).map(|path| normal(&cwd.join(path))).find_map(|path| about(line, &path, view));
-    let why = text.lines().rev().find_map(|line| about_path(line).or_else(|| about_port(line, listed)))?;
-    Some(format!("a guess: it failed because {why}"))
+    let cwd = &plan.cwd.path;
+    let top = cwd.ancestors().find(|directory| directory.join(".git").exists()).unwrap_or(cwd);
+    // The command may have gone to a directory inside.
+    let kept = || plan.view.of(Operation::Hidden).chain(plan.view.of(Operation::ReadOnly));
+    let ends_with = |end: &str| kept().find(|place| place.starts_with(top) && place.ends_with(end)).cloned();
+    let about_path = |line| {
+        let places = paths(line).flat_map(|path| {
+            let inside = ends_with(path.trim_start_matches("../"));
+            [cwd.join(path), top.join(path)].into_iter().chain(inside)
+        });
+        places.map(|path| normal(&path)).find_map(|path| about(line, &path, &plan.view, policy))
+    };
+    let is_asked = |line: &&str| has_failed || OF_GIT.iter().any(|words| line.contains(words));
+    let why = text.lines().rev().filter(is_asked).find_map(|line| {
+        about_path(line).or_else(|| about_port(line, plan.network.destinations())).or_else(|| about_tracing(line))
+    })?;
+    Some(format!("a guess: it {} because {why}", if has_failed { "failed" } else { "left out files" }))
+}
+
+/// The guess about a line that names ptrace.
+fn about_tracing(line: &str) -> Option<String> {
+    let why =
+        "no process can trace another one; for a sanitizer, ASAN_OPTIONS=detect_leaks=0 turns off the search for leaks";
+    line.to_lowercase().contains("ptrace").then(|| why.to_owned())
 }
 
 /// The guess about a line that names a listed name together with another port: `NAME:PORT`, or `NAME port PORT`.
@@ -317,29 +335,42 @@ fn about_port(line: &str, listed: &[Destination]) -> Option<String> {
 }
 
 /// The guess about a line that names a path.
-fn about(line: &str, path: &Path, view: &View) -> Option<String> {
+fn about(line: &str, path: &Path, view: &View, policy: &Policy) -> Option<String> {
     let line = line.to_lowercase();
     let has = |errors: [&str; 2]| errors.iter().any(|error| line.contains(error));
     let shown = path.display();
-    if has(OF_HIDDEN) && view.is_within(Operation::Hidden, path) {
-        return Some(format!("commands cannot read {shown}, which the policy hides"));
+    if view.is_within(Operation::Hidden, path) {
+        return Some(format!("commands cannot read or change {shown}, which the policy hides"));
     }
-    if !has(OF_READ_ONLY) || !path.parent().is_some_and(Path::is_dir) {
+    let is_read_only = has(["read-only file system", "erofs"]);
+    if view.of(Operation::ReadOnly).any(|place| place == path || is_read_only && path.starts_with(place)) {
+        return Some(format!("{shown} is read-only for commands, because other programs run what it names"));
+    }
+    let mut kept = view.of(Operation::ReadOnly).chain(view.of(Operation::Hidden));
+    if has(["resource busy", "ebusy"])
+        && let Some(place) = kept.find(|place| place.starts_with(path))
+    {
+        return Some(format!("commands cannot move or remove {shown}, which has {} in it", place.display()));
+    }
+    if !is_read_only || !path.parent().is_some_and(Path::is_dir) || view.is_within(Operation::Write, path) {
         return None;
     }
     if path.starts_with("/dev") {
         return Some(format!("the mode, owner and times of {shown} belong to the machine"));
     }
-    if view.is_within(Operation::ReadOnly, path) {
-        return Some(format!("{shown} is read-only for commands, because other programs run what it names"));
-    }
-    (!view.is_within(Operation::Write, path))
-        .then(|| format!("{shown} is read-only for commands; `cp-exec allow write {shown}` makes it writable"))
+    let (asked, never) = policy.grantable(Access::Write, path);
+    let asked = asked.display().to_string();
+    let told = match never {
+        None => format!("; `{}` makes it writable", allow_line("write", &asked)),
+        Some(why) => format!(": {why}"),
+    };
+    Some(format!("{asked} is read-only for commands{told}"))
 }
 
-/// The words of a line that can be paths.
+/// What can be a path in a line, the last first: words, and what is quoted.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
-    let is_border = |letter: char| letter.is_whitespace() || "'\"`,;()‘’".contains(letter);
-    let words = line.split(is_border).map(|word| word.trim_end_matches([':', '.']));
+    let is_quote = |letter: char| "'\"`‘’".contains(letter);
+    let is_border = move |letter: char| letter.is_whitespace() || is_quote(letter) || ",;()".contains(letter);
+    let words = line.rsplit(is_border).chain(line.rsplit(is_quote)).map(|word| word.trim_end_matches([':', '.']));
     words.filter(|word| word.contains('/') || word.contains('.'))
 }

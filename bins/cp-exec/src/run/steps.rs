@@ -41,7 +41,7 @@ const SHOWN: usize = 120;
 
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
-    policy: Policy,
+    pub(super) policy: Policy,
     hashes: HashCache,
     pub recorder: Recorder,
     /// The environment of the run.

@@ -22,7 +22,6 @@ use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::exec_result::Connections;
 use crate::git_dir;
-use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener};
 
@@ -154,10 +153,9 @@ impl<'a, 'r> Supervised<'a, 'r> {
             relay.finish(&mut self.output);
         }
         self.output.say_all(self.outlived());
-        let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
-        if has_failed && self.seen.ended.is_none() && self.seen.relay.is_none() {
-            let Plan { cwd, view, network, .. } = &self.prepared.ruling.plan;
-            let guess = guess_cause(&self.output.errors(), &cwd.path, view, network.destinations());
+        if let (Some(status), None, None) = (&self.seen.status, &self.seen.ended, &self.seen.relay) {
+            let (errors, plan) = (self.output.errors(), &self.prepared.ruling.plan);
+            let guess = guess_cause(&errors, status.code != Some(0), plan, &self.steps.policy);
             self.output.say_all(guess);
         }
     }

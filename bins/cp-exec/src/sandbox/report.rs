@@ -1,11 +1,13 @@
 //! Messages between the program and its helper: reports about a run, and orders to its init. Each is one datagram, some
 //! with descriptors.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use cp_common::output::printable_line;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -67,6 +69,18 @@ pub(crate) struct Quarantined {
     pub moved_to: Option<String>,
     /// The error if it could not be moved.
     pub error: Option<String>,
+}
+
+impl fmt::Display for Quarantined {
+    /// The path, the reason, and where the file is now, in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.reason.as_deref().unwrap_or("other programs execute what has this name");
+        let place = match (&self.moved_to, &self.error) {
+            (Some(place), _) => format!("; it is now {place}"),
+            (None, error) => error.iter().map(|error| format!("; it was not moved: {error}")).collect(),
+        };
+        f.write_str(&printable_line(&format!("{}: {reason}{place}", self.path)))
+    }
 }
 
 impl Enforcement {

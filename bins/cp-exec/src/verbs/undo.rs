@@ -11,6 +11,7 @@ use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::line::Line;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use crate::changes::Store;
 use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
-use crate::run::{Engine, newest, quoted};
+use crate::run::{Engine, NOT_RECORDED, newest, quoted};
 use crate::tools::filesystem::{CHANGED, LeftOut, Recorded, Undo, locked};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -175,8 +176,17 @@ struct Data<'a> {
     files: Option<&'a RawValue>,
     #[serde(default)]
     truncated: bool,
+    code: Option<IgnoredAny>,
+    enforcement: Option<IgnoredAny>,
     #[serde(default)]
     snapshots: Vec<Snapshot>,
+}
+
+impl Data<'_> {
+    /// True for the result of a killed run. One that ended has no code, and one that did not start no enforcement.
+    fn is_killed(&self) -> bool {
+        self.code.is_some() && self.enforcement.is_some()
+    }
 }
 
 /// What the ledger has of what is named. `with_git`: runs that changed only repositories count too.
@@ -206,6 +216,9 @@ fn find(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Fou
             found.truncated |= data.truncated;
         } else if is_meant && with_git {
             found.snapshots.extend(data.snapshots.iter().map(|one| (one.repository.clone(), one.clone())));
+        } else if is_meant && data.is_killed() && !is_all {
+            let message = format!("run {} was killed before it ended; {NOT_RECORDED}", data.intent.unwrap_or_default());
+            return Err(Error::not_found(message).hint("name an earlier run, or put back its repository with --git"));
         } else {
             return Ok(None);
         }
@@ -231,7 +244,7 @@ fn entry(ledger: &Path, named: &str, with_git: bool) -> Result<Option<u64>> {
         let Some(data) = data_of(line) else { return Ok(None) };
         let is_meant = match named {
             "last" if with_git => line.is_event("exec.result"),
-            "last" => line.is_event("exec.changes") && data.operation.as_deref() != Some("undo"),
+            "last" => data.is_killed() || line.is_event("exec.changes") && data.operation.as_deref() != Some("undo"),
             // The beginning of a hash may consist of digits only.
             _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
         };

@@ -190,7 +190,7 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
     passed.map(|()| finished)
 }
 
-/// The lines at the end of an agent: quarantined files, and each count that the sandbox knows.
+/// The line at the end of an agent: each count that the sandbox knows.
 fn summary(ran: &RunResult) -> Option<String> {
     let outcome = ran.as_ref().ok()?;
     let steps = &outcome.steps;
@@ -209,9 +209,5 @@ fn summary(ran: &RunResult) -> Option<String> {
     parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
     let ended = outcome.ended.as_ref().and_then(|ended| serde_json::to_value(ended).ok()?.as_str().map(str::to_owned));
     parts.extend(ended.map(|ended| format!("ended ({ended})")));
-    let files = outcome.enforcement.guard.iter().map(|file| {
-        let why = file.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        format!("cp-exec: quarantined: {}{why}\n", file.path)
-    });
-    Some(format!("{}cp-exec agent: {}", files.collect::<String>(), parts.join(", ")))
+    Some(format!("cp-exec agent: {}", parts.join(", ")))
 }

@@ -137,14 +137,8 @@ pub(super) fn begin(engine: &mut Engine, dry_run: bool, context: &mut Context) -
         context.out.notice("approvals_advisory", Severity::Warning, message);
     }
     if !dry_run {
-        let killed = engine.settle_killed_runs()?;
-        if !killed.is_empty() {
-            let message = format!(
-                "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine \
-                 of the home. `cp-exec undo` does not put back other changes of that run",
-                killed.len(),
-                killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
-            );
+        for message in engine.settle_killed_runs()? {
+            context.warn(&message);
             context.out.notice("killed_run", Severity::Warning, message);
         }
     }
@@ -258,21 +252,22 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
     Ok(())
 }
 
-/// Exits with the status of the command, as a chain loader does. Standard error has the reason if the command could not end by
-/// itself.
+/// Exits with the status of the command, as a chain loader does. If another failure counts more, standard error has it,
+/// and the status is that of the failure.
 pub(super) fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
     let (failure, is_ended) = match outcome {
         Ok(done) => (done.failure.as_ref(), done.is_ended),
         Err(error) => (Some(error), true),
     };
     if let Some(error) = failure.filter(|_| is_ended) {
-        let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
+        let hint = error.hint_text().map(|hint| format!("\n  Hint: {}", hint.replace('\n', "\n  ")));
+        let hint = hint.unwrap_or_default();
         to_stderr(&format!("cp-exec: {error}{hint}\n"));
     }
     let status = match (failure.map(Error::code), outcome) {
         (Some(Code::Timeout), _) => 124,
         (Some(Code::Interrupted), _) => 130,
-        (_, Ok(done)) => {
+        (code, Ok(done)) if !is_ended || code == Some(Code::CommandFailed) => {
             let of_signal = || 128 + done.result.signal.unwrap_or_default();
             u8::try_from(done.result.return_code.map_or_else(of_signal, |code| code & 0xff)).unwrap_or(125)
         }
@@ -295,6 +290,7 @@ fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
 struct StoredResult {
     result: ExecResult,
     failure: Option<Value>,
+    is_ended: bool,
 }
 
 /// Runs the command, or returns the stored result of its request id.
@@ -303,12 +299,12 @@ fn once(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Finis
     let asked = id.map(|_| request_identity(args, context)).transpose()?;
     let request = match idempotency::begin::<StoredResult>(id, &asked, context)? {
         Begun::Again(kept) => {
-            let StoredResult { result, failure } = kept?;
+            let StoredResult { result, failure, is_ended } = kept?;
             if context.out.format() == Format::Raw {
                 context.out.raw(result.stdout.as_bytes())?;
                 std::io::stderr().write_all(result.stderr.as_bytes())?;
             }
-            return Ok(FinishedRun { result, failure: failure.as_ref().map(Error::from_value), is_ended: false });
+            return Ok(FinishedRun { result, failure: failure.as_ref().map(Error::from_value), is_ended });
         }
         Begun::First(request) => request,
     };
@@ -324,7 +320,7 @@ fn once(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Finis
         return Ok(done);
     }
     let failure = done.failure.as_ref().map(Error::to_value);
-    let kept = request.keep(Ok(StoredResult { result: done.result, failure }), context)?;
+    let kept = request.keep(Ok(StoredResult { result: done.result, failure, is_ended: done.is_ended }), context)?;
     Ok(FinishedRun { result: kept.result, ..done })
 }
 
