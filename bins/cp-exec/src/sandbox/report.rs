@@ -77,7 +77,8 @@ impl fmt::Display for Quarantined {
         let reason = self.reason.as_deref().unwrap_or("other programs execute what has this name");
         let place = match (&self.moved_to, &self.error) {
             (Some(place), _) => format!("; it is now {place}"),
-            (None, error) => error.iter().map(|error| format!("; it was not moved: {error}")).collect(),
+            (None, Some(error)) => format!("; it was not moved: {error}"),
+            (None, None) => String::new(),
         };
         f.write_str(&printable_line(&format!("{}: {reason}{place}", self.path)))
     }
