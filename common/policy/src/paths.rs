@@ -1,5 +1,6 @@
 //! The class of a path, after symbolic links are resolved.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use cp_common::home::{Home, resolved, resolved_below};
@@ -74,21 +75,37 @@ pub fn parse_roots(list: &[u8]) -> serde_json::Result<Vec<String>> {
     serde_json::from_slice(list).map(|list: List| list.governed_roots)
 }
 
-/// Returns the governed roots of a tree: those in its list, else the default ones.
-#[must_use]
-pub fn governed_roots(root: &Path) -> Vec<String> {
-    let listed = std::fs::read(root.join(ROOTS_FILE)).ok().and_then(|list| parse_roots(&list).ok());
-    listed.unwrap_or_else(default_roots)
+/// Returns the governed roots of a tree: those in its list, or the default ones if there is no list.
+pub fn governed_roots(root: &Path) -> Result<Vec<String>> {
+    Ok(listed_roots(root)?.unwrap_or_else(default_roots))
+}
+
+/// Returns the roots in the list of a tree; `None` if there is no list. A list that cannot be read or parsed is an error,
+/// because the default roots could leave out those that only the list names.
+fn listed_roots(root: &Path) -> Result<Option<Vec<String>>> {
+    let file = root.join(ROOTS_FILE);
+    let damaged = |error: Error| {
+        error.in_file(&file).hint(r#"restore the file, or write {"governed_roots":["lib","specs"]}"#).fatal()
+    };
+    match std::fs::read(&file) {
+        Ok(list) => parse_roots(&list).map(Some).map_err(|e| {
+            let error = Error::config(format!("not a valid list of governed roots: {e}"));
+            damaged(error.at_line(u64::try_from(e.line()).unwrap_or(1)))
+        }),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(damaged(Error::config(format!("the list of governed roots cannot be read: {e}")))),
+    }
 }
 
 /// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots. Every option that names
 /// an output file must call this.
 pub fn check_writable(home: &Home, path: &Path) -> Result<()> {
     let path = resolved(&std::path::absolute(path)?);
-    let above = path.ancestors().skip(1).filter(|above| above.join(ROOTS_FILE).is_file());
     let is_configuration = path.starts_with(resolved(&home.path("config")));
-    for root in above.chain([home.root()]) {
-        if is_configuration || classify(&resolved(root), &path, &governed_roots(root)).0 == PathClass::Pristine {
+    for root in path.ancestors().skip(1).chain([home.root()]) {
+        let is_home = root == home.root();
+        let Some(roots) = listed_roots(root)?.or_else(|| is_home.then(default_roots)) else { continue };
+        if is_configuration || classify(&resolved(root), &path, &roots).0 == PathClass::Pristine {
             return Err(Error::new(Code::Forbidden, format!("{} is PRISTINE", path.display()))
                 .with("rule", "pristine")
                 .with("class", "PRISTINE")
@@ -137,6 +154,32 @@ mod tests {
         assert_eq!((refusal.code(), &refusal.details()["class"]), (Code::Forbidden, &"PRISTINE".into()));
         std::os::unix::fs::symlink("tree/own", place.path().join("link")).unwrap();
         assert!(check("link/x").is_err() && check("tree/specs/x").is_ok());
+    }
+
+    #[test]
+    fn damaged_list_of_roots_permits_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(&place.path().join("home"))).unwrap();
+        let tree = place.path().join("tree");
+        let list = tree.join(ROOTS_FILE);
+        std::fs::create_dir_all(tree.join("config")).unwrap();
+        let check = || check_writable(&home, &tree.join("own/x"));
+        assert_eq!(governed_roots(&tree).unwrap(), default_roots());
+        for damage in ["", "{", "{\n\"governed_roots\": [\"own\",]}", "[\"own\"]", "{}", "{\"governed_roots\": \"own\"}"] {
+            std::fs::write(&list, damage).unwrap();
+            for error in [governed_roots(&tree).unwrap_err(), check().unwrap_err()] {
+                assert_eq!((error.code(), &error.details()["file"]), (Code::Config, &list.to_str().unwrap().into()));
+                assert!(error.details()["line"].is_number() && error.hint_text().is_some(), "{damage}");
+            }
+        }
+        std::fs::remove_file(&list).unwrap();
+        std::fs::create_dir(&list).unwrap();
+        assert_eq!((governed_roots(&tree).unwrap_err().code(), check().unwrap_err().code()), (Code::Config, Code::Config));
+        std::fs::remove_dir(&list).unwrap();
+        std::fs::write(&list, r#"{"governed_roots":["own"]}"#).unwrap();
+        assert_eq!(check().unwrap_err().code(), Code::Forbidden);
+        std::fs::remove_file(&list).unwrap();
+        assert!(check().is_ok());
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Policy {
                 origin: context.origin(),
             },
             tools,
-            governed: named.as_deref().map(Governed::of),
+            governed: named.as_deref().map(Governed::of).transpose()?,
             modules: modules(root, &anchors).into(),
             cp_home: cp_home.clone(),
             links,

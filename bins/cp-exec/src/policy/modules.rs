@@ -29,8 +29,8 @@ pub(crate) struct Governed {
 
 impl Governed {
     /// Reads the declarations of a root.
-    pub(super) fn of(root: &Path) -> Self {
-        Self { root: root.to_owned(), roots: governed_roots(root) }
+    pub(super) fn of(root: &Path) -> Result<Self> {
+        Ok(Self { root: root.to_owned(), roots: governed_roots(root)? })
     }
 
     /// Its governed roots and ledgers, including those that do not exist. A prefix that points out of the tree is
