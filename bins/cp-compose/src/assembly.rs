@@ -44,11 +44,11 @@ impl Assembly {
     pub(crate) fn new(identity: &Identity, past: &Past, context: &Context) -> Result<Self> {
         let mut account = Account::default();
         let session = context.session().is_some().then(|| load(past, &mut account, context)).transpose()?;
-        let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
+        let mut agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
         let policy = table::<Llm>(&context.home, "llm")?;
         permit(&policy, identity)?;
         let variables = variables(&identity.var)?;
-        let governed = governed(identity, &policy, &agent, &variables, context)?;
+        let governed = governed(identity, &policy, &mut agent, &variables, context)?;
         let mut assembly = Self {
             agent,
             session,
@@ -209,7 +209,7 @@ fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session
 fn governed(
     identity: &Identity,
     policy: &Llm,
-    agent: &Agent,
+    agent: &mut Agent,
     variables: &BTreeMap<String, String>,
     context: &Context,
 ) -> Result<Option<Governed>> {
@@ -217,7 +217,13 @@ fn governed(
     if !required && identity.prompt.is_none() {
         return Ok(None);
     }
-    let prompts = Prompts::below(&Prompts::place(context)?)?;
+    let place = Prompts::place(context)?;
+    let prompts = Prompts::below(&place)?;
+    let soul = format!("PRM-{}-SOUL-001", agent.id.to_uppercase());
+    // A tree that governs has its own text of the soul.
+    if place != context.home.root() && identity.prompt.as_ref() == Some(&soul) {
+        agent.soul = None;
+    }
     if required {
         must_be_registered(agent, &prompts)?;
     }

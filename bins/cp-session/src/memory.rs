@@ -70,6 +70,10 @@ pub(crate) struct RememberArgs {
 
 pub(crate) fn remember(args: &RememberArgs, context: &mut Context) -> Result<()> {
     file_of(&args.kind, context)?;
+    if args.kind == REGISTERED && context.session().is_none() {
+        return Err(Error::validation(format!("`{REGISTERED}` is reserved for rounds of a session"))
+            .hint("name the session of the round with --session, or use another kind: --kind note"));
+    }
     let source = Source::from_operands(&args.text)?;
     let input = if source == Source::Input { Some(InputKind::Text) } else { None };
     let options = StreamOptions { input, ..StreamOptions::default() };

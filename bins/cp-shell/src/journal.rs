@@ -7,7 +7,8 @@ use cp_common::home::Home;
 use cp_common::keys::Key;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::format::canonical::{Form, command_hash, command_hmac, hash_value};
-use cp_ledger::{Entry, Ledger};
+use cp_ledger::proof::leaves::origin_of;
+use cp_ledger::{Entry, Ledger, Receipt, blob};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -34,17 +35,62 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// The evidence for a request that was received at `started` and has this result or error.
-    pub(crate) fn new(form: Form, command: &str, started: Instant, result: &Value, reads: Vec<Read>) -> Self {
+    /// The evidence for a request that was received at `started` and has this result or error; `files` are those that
+    /// were read, and those that were written.
+    pub(crate) fn new(form: Form, command: &str, started: Instant, result: &Value, files: [Vec<Read>; 2]) -> Self {
+        let [declared_reads, declared_writes] = files;
         Self {
             timestamp: clock::now(),
             input_hash: command_hash(form, command),
             output_hash: hash_value(result),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            declared_reads: reads,
-            declared_writes: Vec::new(),
+            declared_reads,
+            declared_writes,
         }
     }
+}
+
+/// The effects of the programs that a turn called.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// The changed files with the hashes of their content; a removed file has none.
+    pub(crate) writes: Vec<Read>,
+    /// The receipt of the newest command that ran.
+    pub(crate) receipt: Option<Receipt>,
+}
+
+impl Effects {
+    /// Reads the effects that a ledger records from entry `first` on, without those of other sessions.
+    pub(crate) fn since(first: u64, ledger: &Path, session: &str) -> Result<Self> {
+        let (mut effects, session) = (Self::default(), Value::from(session).to_string());
+        let mut lines = ledger.exists().then(|| cp_ledger::read::backward(ledger)).transpose()?;
+        while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
+            let Some(line) = raw.stored() else { continue };
+            if line.seq() < first {
+                break;
+            }
+            if line.member("session").is_some_and(|named| named != session.as_bytes()) {
+                continue;
+            }
+            if line.is_event("exec.changes") {
+                let files = line.data_member("files").unwrap_or(b"[]");
+                let whole = blob::resolve(ledger, files)?;
+                let files: Vec<Value> = serde_json::from_slice(whole.as_deref().unwrap_or(files)).unwrap_or_default();
+                effects.writes.extend(files.iter().rev().map(Read::of_change));
+            } else if line.is_event("exec.result") && effects.receipt.is_none() {
+                let origin = origin_of(ledger).ok().flatten();
+                effects.receipt = Some(Receipt::new(ledger, origin, line.seq(), line.hash().to_string()));
+            }
+        }
+        effects.writes.reverse();
+        Ok(effects)
+    }
+}
+
+/// The number of the next entry of a ledger, which need not exist.
+pub(crate) fn next_entry(ledger: &Path) -> Result<u64> {
+    let newest = ledger.exists().then(|| cp_ledger::read::newest(ledger, |line| Some(line.seq() + 1))).transpose()?;
+    Ok(newest.flatten().unwrap_or_default())
 }
 
 /// A named session before it is joined.
@@ -200,6 +246,11 @@ impl Journal {
         *turn += pending.len() as u64;
         *next_place = receipts.last().map(|receipt| receipt.seq + 1);
         Ok(())
+    }
+
+    /// The ledger of the commands of this session.
+    pub(crate) fn commands(&self) -> PathBuf {
+        self.exec.path().to_owned()
     }
 
     /// Syncs the ledgers; returns true if everything is on the disk.

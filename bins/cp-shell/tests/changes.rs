@@ -74,7 +74,10 @@ fn undo_puts_back_files_after_confirmation() {
     terminal.send("y\r");
     terminal.prompted();
     assert_eq!(place.work.read("a.py"), "x = 1\ny = 3\n");
-    assert!(terminal.says(":undo").contains("✗ no turn of this session used tools"));
+    for command in [":undo", ":diff"] {
+        let shown = terminal.says(command);
+        assert!(shown.contains("✗ the files of RUN-") && shown.contains("put back already"), "{shown}");
+    }
 }
 
 #[test]
@@ -105,6 +108,14 @@ fn undo_takes_back_changes_of_commands() {
     assert!(listed.contains("  remove made\n"), "{listed}");
     terminal.send("y\r");
     assert!(terminal.prompted().contains("1 file put back") && !place.work.join("made").exists());
+    terminal.send(":quit\r");
+    assert_eq!(terminal.end(), Some(0));
+    let evidence = place.session().records("ledger/evidence.jsonl");
+    let writes: Vec<&Value> =
+        evidence.iter().flat_map(|turn| turn["data"]["declared_writes"].as_array()).flatten().collect();
+    let made = place.work.join("made").display().to_string();
+    assert!(writes.len() == 2 && writes.iter().all(|write| write["path"] == *made), "{writes:?}");
+    assert!(writes[0]["hash"].is_string() && writes[1]["hash"].is_null(), "made, and removed: {writes:?}");
 }
 
 #[test]
@@ -113,7 +124,7 @@ fn tool_call_in_session_without_tools_is_reported() {
     let touch = json!({"tool_calls": [{"name": "shell", "input": {"argv": ["touch", "made"]}}]});
     place.stub_plays(&format!("{touch}\n{{\"content\":\"Fine.\"}}\n"));
     let ran = place.stub("make it\nand now\n");
-    let line = "✗ the model called shell, but this session has no tools: `:tools on` permits them\n";
+    let line = "✗ the model called shell, but this session has no tools\n";
     assert!(ran.stdout.contains(line) && ran.stdout.contains("Fine."), "{ran:?}");
     // The next prompt has no call without a result.
     let shown = place.script(&["--backend", "stub", "-c"], ":v\n").stdout;

@@ -147,10 +147,10 @@ fn governed_paths_are_not_writable() {
         .arg(&place.tree)
         .stdin(":! touch lib/new.py\n:trace\n:wo apply\n")
         .run();
-    assert!(said.stdout.contains("✗ touch exited with status 1"), "{}", said.stdout);
+    assert!(said.stdout.contains("✗ the command exited with status 1"), "{}", said.stdout);
     assert!(said.stderr.contains("tree/lib/new.py is read-only for commands"), "{}", said.stderr);
     assert!(!place.tree.join("lib/new.py").exists());
-    assert_eq!(said.stdout.matches("  Hint: ").count(), 2, "{}", said.stdout);
+    assert_eq!(said.stdout.matches("  Hint: ").count(), 3, "{}", said.stdout);
     let none = place.command().args(["--interactive", "--root", "/none/such"]).stdin("").run();
     assert_eq!(none.status, 3, "{}", none.stdout);
 }

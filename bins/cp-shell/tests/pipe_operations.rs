@@ -91,6 +91,30 @@ fn execute_command_records_calls() {
 }
 
 #[test]
+fn written_files_and_receipts_are_evidence() {
+    let place = Tree::new();
+    let policy = "[exec]\nallowed_commands = [\"touch\", \"false\"]\n[paths]\nwrite = [\".\"]\n";
+    place.home.write("config/policy.toml", policy);
+    let execute = |command: &str| json!({"operation": "execute_command", "command": command}).to_string();
+    let answers = place.pipe(&["! touch a", "! false", "pkg list"].map(execute).concat()).records();
+    let paths = |evidence: &Value| -> Vec<String> {
+        let writes = evidence["declared_writes"].as_array().unwrap().iter();
+        writes.map(|write| format!("{} {}", write["path"].as_str().unwrap(), write["hash"].is_string())).collect()
+    };
+    let written = |file: &str| format!("{} true", place.work.join(file).display());
+    let declared: Vec<Vec<String>> = answers.iter().map(|answer| paths(&answer["evidence"])).collect();
+    assert_eq!(declared, [vec![written("a")], Vec::new(), Vec::new()]);
+    assert!(answers[1]["error"]["details"]["hint"].as_str().unwrap().contains("standard error"), "{}", answers[1]);
+    let entries = place.entries("ledger/evidence.jsonl");
+    let turns: Vec<&Value> = entries.iter().filter(|entry| entry["event"] == "turn_evidence").collect();
+    let recorded = |turn: usize| turns[turn]["data"].clone();
+    for turn in [0, 1] {
+        assert!(recorded(turn)["external_calls"][0]["receipt"]["hash"].is_string(), "{}", recorded(turn));
+    }
+    assert_eq!(paths(&recorded(0)), [written("a")]);
+}
+
+#[test]
 fn tree_narrows_policy() {
     let place = Tree::new();
     allow(&place);

@@ -1,6 +1,6 @@
 //! Interactive sessions with a script as input.
 
-use cp_testkit::counterpart;
+use cp_testkit::{Signal, counterpart};
 use serde_json::json;
 
 use crate::person::{Person, asked, hub};
@@ -14,7 +14,7 @@ fn script_session_runs_from_help_to_quit() {
         "cp> :help\n",
         "  :quit, :q ",
         "\"mode\": \"persistent\"",
-        "✗ ls exited with status 126",
+        "✗ the command exited with status 126",
         "cp> hello\nstub response 1\ngrounded · L2 · [████░] · t1 | ctx:",
         "risk        safe",
         "ended after 1 round ",
@@ -133,13 +133,13 @@ fn policy_decides_about_system_command() {
         .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a$(id)\n:! echo piped | cat; echo on\n:! false\n:!\n:! echo *.rs\n:quit\n");
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
-    assert!(text.contains("✗ rm exited with status 126") && text.contains("✗ find exited with status 126"), "{text}");
+    assert!(text.contains("✗ the command exited with status 126"), "{text}");
     let errors = &output.stderr;
     assert!(errors.contains("cp-exec: rm x: `rm` is not in allowed_commands"), "{errors}");
     assert!(errors.contains("cp-exec: find . -delete: needs approval"), "{errors}");
     assert!(text.contains(":! echo a$(id)\na\n") && errors.contains("cp-exec: id: "), "{text} {errors}");
     assert!(text.contains("\npiped\non\n"), "a list of commands runs: {text}");
-    assert!(text.contains("✗ false exited with status 1"), "{text}");
+    assert!(text.contains("✗ the command exited with status 1"), "{text}");
     assert!(text.contains("✗ a command must follow `:!`\n"), "{text}");
     assert!(text.contains("\n*.rs\n"), "no file is like it: {text}");
     let ran = place.session().records("ledger/exec.jsonl");
@@ -170,6 +170,25 @@ fn first_failed_line_of_script_decides_exit_status() {
         // The next line is a turn of its own, not the answer to a question.
         let is_cancelled = output.stdout.contains("✗ cancelled: this turn requires approval");
         assert_eq!(is_cancelled && output.stdout.contains("cp> y\nstub response 1\n"), status == 5, "{lines}");
+    }
+}
+
+#[test]
+fn signal_in_line_ends_script() {
+    let place = Person::new();
+    place.policy("[exec]\nallowed_commands = [\"*\"]\n[paths]\nwrite = [\".\"]\n");
+    for (command, ends) in [(":! touch begun; sleep 2", true), (":! touch begun", false)] {
+        let mut child = place.command(&["--backend", "stub"]).start();
+        child.write(&format!("{command}\n:! touch later\n:quit\n"));
+        while !place.work.join("begun").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        if ends {
+            child.signal(Signal::INT);
+        }
+        child.wait().code(if ends { 130 } else { 0 });
+        assert_eq!(place.work.join("later").exists(), !ends);
+        std::fs::remove_file(place.work.join("begun")).unwrap();
     }
 }
 
@@ -354,8 +373,18 @@ fn prompts_of_named_tree_govern() {
     other.home.write("agents/default/soul.md", "Do as you like.\n");
     other.run(&["register", "default", "--yes"]).success();
     assert!(other.stub("hello\n").stdout.contains("stub response 1"), "the control: the home alone");
-    let output = other.script(&["--backend", "stub", "--root", tree.to_str().unwrap()], "hello\n");
-    assert!(output.status == 4 && !output.stdout.contains("stub response"), "{}", output.stdout);
+    let prompt = tree.join("governed_prompts/PRM-DEFAULT-SOUL-001.md");
+    let model = other.home.executable("model", include_str!("data/agents/keeps.sh"));
+    let below = ["--backend", model.to_str().unwrap(), "--root", tree.to_str().unwrap()];
+    other.script(&below, "hello\n").code(0);
+    let system = other.home.records("sent")[0]["data"]["system"].as_str().unwrap().to_owned();
+    let registered = std::fs::read_to_string(&prompt).unwrap();
+    assert_eq!(system, registered.trim_end(), "the soul of the tree is sent, not that of the home");
+    std::fs::write(&prompt, "Do as you like.\n").unwrap();
+    let tampered = other.script(&below, "hello\n:explain\n");
+    let hint = format!("`cp-shell --home {} register PRM-DEFAULT-SOUL-001`", tree.display());
+    assert!(tampered.status != 0 && tampered.stdout.contains(&hint), "{}", tampered.stdout);
+    assert!(tampered.stdout.contains("not answered: "), "{}", tampered.stdout);
 }
 
 #[test]

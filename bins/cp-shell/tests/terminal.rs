@@ -108,7 +108,7 @@ fn policy_question_is_asked_at_terminal() {
     assert!(question.contains("cp-exec: id: `id` is not in allowed_commands"), "{question}");
     terminal.send("n\r");
     terminal.prompted();
-    for (answer, told, there) in [("n", "✗ find exited with status 126", true), ("y", "| ctx:", false)] {
+    for (answer, told, there) in [("n", "✗ the command exited with status 126", true), ("y", "| ctx:", false)] {
         terminal.send(":! find . -name old.log -delete\r");
         terminal.wait_for("Allow it? y = yes, n = no: ");
         terminal.send(&format!("{answer}\r"));
@@ -217,7 +217,7 @@ fn ctrl_c_stops_command_and_keeps_session() {
     let session = place.session();
     until("the command", || session.read_if_there("ledger/exec.jsonl").contains("exec.intent"));
     terminal.send("\x03");
-    terminal.wait_for("✗ sleep ");
+    terminal.wait_for("✗ the command ");
     terminal.prompted();
     assert!(terminal.says("hello").contains("stub response 1"));
 }

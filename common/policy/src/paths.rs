@@ -165,7 +165,9 @@ mod tests {
         std::fs::create_dir_all(tree.join("config")).unwrap();
         let check = || check_writable(&home, &tree.join("own/x"));
         assert_eq!(governed_roots(&tree).unwrap(), default_roots());
-        for damage in ["", "{", "{\n\"governed_roots\": [\"own\",]}", "[\"own\"]", "{}", "{\"governed_roots\": \"own\"}"] {
+        for damage in
+            ["", "{", "{\n\"governed_roots\": [\"own\",]}", "[\"own\"]", "{}", "{\"governed_roots\": \"own\"}"]
+        {
             std::fs::write(&list, damage).unwrap();
             for error in [governed_roots(&tree).unwrap_err(), check().unwrap_err()] {
                 assert_eq!((error.code(), &error.details()["file"]), (Code::Config, &list.to_str().unwrap().into()));
@@ -174,7 +176,10 @@ mod tests {
         }
         std::fs::remove_file(&list).unwrap();
         std::fs::create_dir(&list).unwrap();
-        assert_eq!((governed_roots(&tree).unwrap_err().code(), check().unwrap_err().code()), (Code::Config, Code::Config));
+        assert_eq!(
+            (governed_roots(&tree).unwrap_err().code(), check().unwrap_err().code()),
+            (Code::Config, Code::Config)
+        );
         std::fs::remove_dir(&list).unwrap();
         std::fs::write(&list, r#"{"governed_roots":["own"]}"#).unwrap();
         assert_eq!(check().unwrap_err().code(), Code::Forbidden);

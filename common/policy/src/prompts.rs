@@ -36,6 +36,12 @@ impl Prompts {
         Ok(Self { registry, texts: place.join("governed_prompts"), table })
     }
 
+    /// The command that registers a prompt in this home or tree.
+    fn to_register(&self, id: &str) -> String {
+        let place = self.texts.parent().unwrap_or(&self.texts);
+        format!("cp-shell --home {} register {id}", cp_common::wire::quoted(&place.to_string_lossy()))
+    }
+
     /// Returns the file of a prompt.
     pub fn file(&self, id: &str) -> PathBuf {
         self.texts.join(format!("{id}.md"))
@@ -45,7 +51,7 @@ impl Prompts {
     pub fn text(&self, id: &str) -> Result<String> {
         let unknown = || {
             let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
-            let otherwise = format!("`cp-shell register {id}` registers it in {}", self.registry.display());
+            let otherwise = format!("`{}` registers it", self.to_register(id));
             error.nearest(id, self.table.rows.iter().map(|row| row.get("prompt_id")), &otherwise)
         };
         let row = self.table.rows.iter().find(|row| row.get("prompt_id") == id).ok_or_else(unknown)?;
@@ -63,7 +69,7 @@ impl Prompts {
                 .in_file(&file)
                 .with("registered", row.get("hash"))
                 .with("found", found)
-                .hint(format!("`cp-shell register {id}` shows what changed and registers it; or restore the file")));
+                .hint(format!("`{}` shows what changed and registers it; or restore the file", self.to_register(id))));
         }
         Ok(text)
     }

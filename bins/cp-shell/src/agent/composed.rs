@@ -80,7 +80,7 @@ impl Composed {
         words.extend(["--input", "text", "-"].map(OsStr::new));
         let composed = ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn));
         let prompt: Box<RawValue> = composed.map_err(|e: Error| match e.code() {
-            Code::NotFound if self.prompt.is_some() => e.hint(self.to_register()),
+            Code::NotFound if self.prompt.is_some() => e.hint(self.to_register("governed_prompts/")),
             _ => e,
         })?;
         self.check_governed(&prompt)?;
@@ -100,16 +100,21 @@ impl Composed {
             format!("the soul or the context of the agent `{}` is not registered", self.id),
         )
         .with("rule", "llm.governed_prompts")
-        .hint(self.to_register()))
+        .hint(self.to_register(&format!("{}/agents/{}/context/", self.home.root().display(), self.id))))
     }
 
-    fn to_register(&self) -> String {
+    /// The command that registers a text; in a tree, a file of `directory`.
+    fn to_register(&self, directory: &str) -> String {
         let register = format!("cp-shell register {}", self.id);
         if self.prompts == self.home.root() {
             return format!("`{register}` shows what changed and registers it");
         }
         let tree = cp_common::wire::quoted(&self.prompts.to_string_lossy());
-        format!("the tree governs prompts: `cp-shell --home {tree} register {}` registers it there", self.id)
+        let prompt = self.prompt.as_deref().unwrap_or_default();
+        let file = if directory.starts_with('/') { "FILE" } else { prompt };
+        format!(
+            "the tree governs prompts: `cd {tree} && cp-shell --home . register {directory}{file}.md` registers it there"
+        )
     }
 
     /// Sends a prompt to the model.

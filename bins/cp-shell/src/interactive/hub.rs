@@ -105,6 +105,13 @@ impl Hub {
         self.coming.is_some()
     }
 
+    /// The brief and the answers as text, to search for ids; `None` if the hub has not answered every question.
+    pub(crate) fn known(&self) -> Option<String> {
+        let is_answered = self.client.is_some() && !self.is_pending() && self.loaded.errors.is_empty();
+        let brief = self.loaded.brief.as_ref().map_or("", |brief| brief.text.trim_end());
+        is_answered.then(|| format!("{brief}\n{}", self.loaded.answers()))
+    }
+
     /// Receives and records the answer within a time limit. A signal ends the wait. True if the answer arrived.
     pub(crate) fn receive(&mut self, wait: Duration, transcript: &mut Transcript) -> Result<bool> {
         let Some(coming) = &self.coming else { return Ok(false) };
@@ -170,12 +177,6 @@ impl Hub {
 }
 
 impl Loaded {
-    /// The brief and the answers as text, to search for ids.
-    pub(crate) fn text(&self) -> String {
-        let brief = self.brief.as_ref().map_or("", |brief| brief.text.trim_end());
-        format!("{brief}\n{}", self.answers())
-    }
-
     /// The answers as text.
     pub(crate) fn answers(&self) -> String {
         let mut text = String::new();
@@ -202,10 +203,12 @@ fn entries(answer: &Value, name: &str) -> Vec<Entry> {
         found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     };
     let list = list.into_iter().flatten().take(ENTRIES).filter(|entry| entry.is_object());
+    let redactor = Redactor::from_environment();
+    let without_secrets = |text: String| redactor.redact_text(&text).0;
     list.map(|entry| Entry {
         id: member(entry, &["id", "workstream_id", "task_id", "message_id", "slug"]),
-        title: member(entry, &["title", "subject", "name", "summary", "body"]),
-        note: member(entry, &["from_agent", "from", "sender", "status"]),
+        title: without_secrets(member(entry, &["title", "subject", "name", "summary", "body"])),
+        note: without_secrets(member(entry, &["from_agent", "from", "sender", "status"])),
     })
     .collect()
 }
@@ -320,5 +323,9 @@ mod tests {
         assert_eq!(entries(&json!({"detail": "x"}), "workstreams"), []);
         let message = json!([{"id": "m1", "from_agent": "ops", "subject": "hi", "status": "unread"}]);
         assert_eq!(entries(&message, "messages")[0].note, "ops");
+        let token = format!("rotate ghp_{}", "a1B2".repeat(9));
+        let task = json!([{"id": "t1", "title": token, "status": token}]);
+        let Entry { title, note, .. } = entries(&task, "tasks").remove(0);
+        assert!(title.starts_with("rotate ") && ![title, note].contains(&token));
     }
 }

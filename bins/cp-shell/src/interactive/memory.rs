@@ -13,6 +13,7 @@ use crate::ask;
 use crate::interactive::console::render::{count, cut, escaped, style};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Remembered};
+use crate::plane::Read;
 
 /// The kinds with stored memories.
 fn kinds(context: &Context) -> Vec<String> {
@@ -90,7 +91,9 @@ pub(crate) fn keep(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome>
     ask(state.context, "cp-session", &["remember", "--kind", kind, &operand(&text)])?;
     let without =
         if redactions > 0 { format!(", {} removed", count(redactions as usize, "secret")) } else { String::new() };
-    Ok(Outcome::of_text(format!("saved in {}{without}\n", file_of(kind, state.context).display())))
+    let file = file_of(kind, state.context);
+    let writes = vec![Read::written(&file)?];
+    Ok(Outcome { writes, ..Outcome::of_text(format!("saved in {}{without}\n", file.display())) })
 }
 
 /// `:v [N]`
@@ -138,7 +141,10 @@ pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
 fn keep_and_show(state: &mut State<'_>, kind: &str, text: &str) -> Result<()> {
     let text = match keep(kind, text, state) {
         Ok(outcome) => outcome.text,
-        Err(error) => style().error(error.message(), error.hint_text()),
+        Err(error) => {
+            let hint = format!("`cp-session remember --kind {kind} -` stores it later");
+            style().error(error.message(), error.hint_text().unwrap_or(&hint))
+        }
     };
     state.show(&text)
 }

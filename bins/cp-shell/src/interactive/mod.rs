@@ -1,7 +1,7 @@
 //! The interactive session: a prompt, commands, and turns that are sent to a model. The loop runs [`commands`] and
 //! [`turn`]s, which change the [`state`]; below them are the [`console`], the [`hub`], memory and the transcript.
 
-mod commands;
+pub(crate) mod commands;
 mod console;
 mod history;
 mod hub;
@@ -43,7 +43,8 @@ pub(crate) fn run(request: &Request, context: &mut Context) -> Result<()> {
         && !e.is_reader_gone()
         && context.out.format() == Format::Json
     {
-        context.out.raw(style().error(e.message(), e.hint_text()).as_bytes())?;
+        let hint = e.hint_text().unwrap_or("`cp-shell doctor` checks the home and the programs");
+        context.out.raw(style().error(e.message(), hint).as_bytes())?;
         context.out.ended_with(e.code().row().exit);
     }
     held
@@ -141,6 +142,7 @@ impl<'a> Repl<'a> {
             allows_tools: false,
             turns: Vec::new(),
             model: request.model.clone(),
+            is_stopped: false,
         };
         Ok(Self { state, echo, exit: 0 })
     }
@@ -154,7 +156,11 @@ impl<'a> Repl<'a> {
                     if self.echo {
                         self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
-                    if self.line(&line)? {
+                    let leaves = self.line(&line)?;
+                    if self.state.is_stopped {
+                        return Err(ended_by_signal());
+                    }
+                    if leaves {
                         return Ok(());
                     }
                 }
@@ -164,7 +170,7 @@ impl<'a> Repl<'a> {
                 // The signal arrived while no command was running, and the editor still has its line.
                 Typed::Signalled if self.state.console.is_terminal() => continue,
                 Typed::Interrupted | Typed::Signalled | Typed::Terminated => return Err(ended_by_signal()),
-                Typed::Wrong(what) => self.state.show(&style().error(&what, None))?,
+                Typed::Wrong(what, hint) => self.state.show(&style().error(&what, hint))?,
                 Typed::End => return Ok(()),
             }
             self.state.poll_hub()?;
@@ -224,9 +230,8 @@ impl<'a> Repl<'a> {
             Err(error) if error.is_reader_gone() => return Err(error),
             Err(error) => {
                 is_slip &= error.code() == Code::Usage;
-                // The signal was for this line, which has ended.
-                signals::forget_interrupt();
-                let text = style().error(error.message(), Some(error.hint_text().unwrap_or(&about)));
+                state.forget_interrupt();
+                let text = style().error(error.message(), error.hint_text().unwrap_or(&about));
                 let exit = error.code().row().exit;
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
@@ -247,25 +252,21 @@ impl<'a> Repl<'a> {
         let strip = || style().faint(&state.strip()) + "\n";
         let strip = if outcome.has_strip { strip() } else { String::new() };
         state.show(&(outcome.text + &strip))?;
-        let reads = state.plane.take_reads();
-        let evidence = Evidence {
-            declared_writes: outcome.writes,
-            ..Evidence::new(Form::Cmd, line, started, &outcome.result, reads)
-        };
+        let files = [state.plane.take_reads(), outcome.writes];
+        let evidence = Evidence::new(Form::Cmd, line, started, &outcome.result, files);
         let journal = &mut state.journal;
         let staged = journal.stage(Form::Cmd, line, outcome.exit == 0, &evidence, &outcome.calls);
         let recorded = staged.and_then(|()| journal.commit());
         state.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {
-            state.show(
-                &style().error(&format!("this turn was not recorded in the ledger: {}", e.message()), e.hint_text()),
-            )
+            let message = format!("this turn was not recorded in the ledger: {}", e.message());
+            state.show(&style().error(&message, e.hint_text().unwrap_or("`cp-log verify` checks the ledgers")))
         })
     }
 }
 
 fn ended_by_signal() -> Error {
-    Error::new(Code::Interrupted, "interrupted by a signal")
+    Error::new(Code::Interrupted, "interrupted by a signal").hint("`cp-shell -c` continues the session")
 }
 
 /// The requested agent, or the agent of the joined session.

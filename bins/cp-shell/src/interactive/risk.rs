@@ -41,7 +41,7 @@ const DATA_LOSS: &str = "data loss";
 const MASS_EDIT: &str = "mass edit";
 
 /// The first row that matches is shown, so the rows are in the order of their levels.
-const ORDERS: [Order; 8] = [
+const ORDERS: [Order; 9] = [
     Order { level: Level::Critical, reason: DATA_LOSS, verbs: "mkfs,wipefs,dd", words: "" },
     Order {
         level: Level::Destructive,
@@ -55,12 +55,13 @@ const ORDERS: [Order; 8] = [
         reason: DATA_LOSS,
         verbs: "remove,clear,empty,clean,reset,format",
         words: "file,files,folder,directory,log,logs,table,tables,data,database,databases,backup,backups,disk,drive,branch,branches,\
-            repository,bucket,account,accounts,user,users,server,volume,history",
+            repository,bucket,account,accounts,user,users,server,volume,history,mailbox,mailboxes,inbox,trash,queue,cache",
     },
+    Order { level: Level::Destructive, reason: "data leaving", verbs: "publish", words: "" },
     Order {
         level: Level::Destructive,
         reason: "data leaving",
-        verbs: "send,upload,post,publish,share,email,forward,expose",
+        verbs: "send,upload,post,share,email,forward,expose",
         words: "password,passwords,key,keys,secret,secrets,token,tokens,credentials,.env,customers,personal,public,everyone",
     },
     Order {
@@ -149,9 +150,20 @@ fn is_ordered(clause: &[String], verb: &str) -> bool {
     at.is_some_and(|at| !has_any(&clause[..at], NEGATIONS))
 }
 
+/// True if the words are those of a phrase. An option of the phrase may stand anywhere after the part before it; before
+/// other parts there may be options, each with a value.
 fn begins_with(words: &[String], phrase: &str) -> bool {
-    let mut words = words.iter();
-    phrase.split(' ').all(|part| words.next().is_some_and(|word| word == part))
+    let (first, parts) = phrase.split_once(' ').unwrap_or((phrase, ""));
+    let Some(mut rest) = words.split_first().filter(|(word, _)| *word == first).map(|(_, rest)| rest) else {
+        return false;
+    };
+    parts.split_whitespace().all(|part| {
+        let Some(at) = rest.iter().position(|word| word == part) else { return false };
+        let is_option = |at: usize| rest[at].starts_with('-');
+        let is_near = part.starts_with('-') || (0..at).all(|at| is_option(at) || at > 0 && is_option(at - 1));
+        rest = &rest[at + 1..];
+        is_near
+    })
 }
 
 fn begins_with_any(words: &[String], phrases: &str) -> bool {
@@ -199,9 +211,9 @@ const ROUTED: &str = "api key,api-key,api_key,apikey,password,passwd,secret,cred
 const HANDS_OUT: &str = "vend give hand issue provide return fetch get send store print show supply tell ask from";
 
 /// The hints of a turn. `earlier` has an element for each earlier turn, true if it [`changes_much`], the newest last;
-/// `hub` is the brief and the answers of the hub.
-pub(crate) fn hints(text: &str, earlier: &[bool], hub: &str) -> Vec<Hint> {
-    let (lower, hub) = (text.to_lowercase(), hub.to_uppercase());
+/// `hub` is the brief and the answers of the hub, if it has answered.
+pub(crate) fn hints(text: &str, earlier: &[bool], hub: Option<&str>) -> Vec<Hint> {
+    let (lower, hub) = (text.to_lowercase(), hub.map(str::to_uppercase));
     let mut hints = Vec::new();
     let mut add = |rule, message: &str| hints.push(Hint { rule, message: message.to_owned() });
     if contains_any(&lower, SECRETS) && !lower.contains("warden route") {
@@ -228,7 +240,8 @@ pub(crate) fn hints(text: &str, earlier: &[bool], hub: &str) -> Vec<Hint> {
         let what = format!("{many} of the last {turns} turns delete or change a lot");
         add("repeated-destructive-intent", &format!("{what}: check the current state before continuing"));
     }
-    if let Some(unseen) = workplans(text).into_iter().find(|id| !hub.contains(id.as_str())) {
+    let is_unlisted = |id: &String| hub.as_ref().is_some_and(|hub| !hub.contains(id.as_str()));
+    if let Some(unseen) = workplans(text).into_iter().find(is_unlisted) {
         let what = format!("{unseen} is not listed by the hub");
         add("state-hub-alignment", &format!("{what}: the workplan file in the repository is authoritative"));
     }
@@ -278,6 +291,15 @@ mod tests {
                 Level::Safe,
                 "do not delete anything|never push without tests|remove the trailing space|the logs were deleted",
             ),
+            (
+                Level::Safe,
+                "git push origin main|git reset HEAD~3|git status is clean|git -C r log|git show --hard reset|how is an empty mailbox shown?",
+            ),
+            (
+                Level::Destructive,
+                "git push origin main --force|git reset HEAD~3 --hard|git -C r reset --hard|git -c a=b -C r push x -f|kill 1 -9|\
+                publish the package to npm|empty the mailbox|cargo publish",
+            ),
             (Level::Safe, "stop adding comments|move this function|curl https://x.example \u{2502} jq .|\u{0}|rm-x"),
             (Level::Caution, "deploy it to staging|sudo ls|Install jq.|rename all modules|sed -i s/a/b/ *.c"),
             (
@@ -322,7 +344,7 @@ mod tests {
     }
 
     fn rules(text: &str, destructive_turns: &[bool], hub: &str) -> Vec<&'static str> {
-        hints(text, destructive_turns, hub).into_iter().map(|hint| hint.rule).collect()
+        hints(text, destructive_turns, Some(hub)).into_iter().map(|hint| hint.rule).collect()
     }
 
     #[test]
@@ -353,5 +375,6 @@ mod tests {
         }
         let text = "delete it, then curl https://x | sh, with the password of CYA-WP-0001 that ops-warden gives";
         assert_eq!(rules(text, &[true], "").len(), 5);
+        assert_eq!(hints("go on with CYA-WP-0007", none, None), [], "the hub has not answered");
     }
 }

@@ -96,7 +96,8 @@ pub(crate) fn load(file: &Path) -> Result<Settings> {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => String::new(),
         Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(file)),
     };
-    merged(&text).map_err(|e| explain(&text, &e).in_file(file))
+    let hint = "correct the line; `cp-shell init` writes a new file if this one is removed";
+    merged(&text).map_err(|e| explain(&text, &e).in_file(file).with_absent("hint", hint))
 }
 
 /// The settings of a text, and the defaults of those that it does not have.

@@ -1,9 +1,10 @@
 //! The state of an open session, and the outcome of a line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 use cp_redact::Redactor;
 use serde_json::{Value, json};
 
@@ -46,6 +47,8 @@ pub(crate) struct State<'a> {
     pub(crate) turns: Vec<Exchange>,
     /// The model options of the command line, until a command changes them.
     pub(crate) model: ModelOptions,
+    /// True after Ctrl-C in a script, which ends it.
+    pub(crate) is_stopped: bool,
 }
 
 impl State<'_> {
@@ -63,6 +66,20 @@ impl State<'_> {
         show(&mut self.context.out, text)
     }
 
+    /// The ledger with the effects of a run: its own, unless the command line names one.
+    pub(crate) fn ledger_of_run(&mut self, run: &str) -> Result<PathBuf> {
+        let before = self.context.options.run.replace(run.to_owned());
+        let path = cp_ledger::effect_path(self.context, "cp-exec.jsonl");
+        self.context.options.run = before;
+        path
+    }
+
+    /// Forgets a signal that was for the current line. It ends a script, whose later lines may rely on that line.
+    pub(crate) fn forget_interrupt(&mut self) {
+        self.is_stopped |= signals::interrupted() && !self.console.is_terminal();
+        signals::forget_interrupt();
+    }
+
     /// Asks a person to confirm a change. Without a terminal it is refused.
     pub(crate) fn confirm(&mut self, question: &str, refusal: &str, hint: &str) -> Result<()> {
         if self.console.confirm(question) {
@@ -70,6 +87,7 @@ impl State<'_> {
             return Ok(());
         }
         self.tracker.denied();
+        let hint = if self.console.is_terminal() { "repeat the command to confirm it with y" } else { hint };
         Err(Error::new(Code::ConfirmationRequired, refusal).hint(hint))
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Exchange {
     /// True if the person confirmed the turn.
     pub(crate) confirmed: bool,
     pub(crate) end: End,
+    /// Why it was not answered, if it failed.
+    pub(crate) error: String,
     /// The messages of the model; empty if the turn was cancelled or failed.
     pub(crate) messages: Vec<Message>,
     /// The part of an interrupted answer that had arrived.
@@ -226,6 +228,8 @@ pub(crate) struct Digest {
     pub(crate) turns: u64,
     /// The tool runs whose files were not put back, the newest last.
     pub(crate) runs: Vec<String>,
+    /// The last run whose files were put back.
+    pub(crate) undone: Option<String>,
 }
 
 /// The members of the entry that closes a turn, or that tells that a run was put back.
@@ -248,8 +252,8 @@ impl Digest {
                 digest.turns = digest.turns.max(number.unwrap_or_default());
                 digest.runs.extend(data().and_then(|Closing { run }| run));
             } else if line.is_event(UNDONE) {
-                let undone = data().and_then(|Closing { run }| run);
-                digest.runs.retain(|run| Some(run) != undone.as_ref());
+                digest.undone = data().and_then(|Closing { run }| run);
+                digest.runs.retain(|run| Some(run) != digest.undone.as_ref());
             } else if line.is_event("message") && line.member("role") == Some(b"\"user\"") {
                 let kept = line.member("content").unwrap_or(b"\"\"");
                 let whole = blob::resolve(&file, kept)?;

@@ -10,10 +10,11 @@ use cp_ledger::format::canonical::Form;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::journal::{Evidence, Journal};
+use crate::interactive::commands::run::command_hint;
+use crate::journal::{Effects, Evidence, Journal, next_entry};
 use crate::pipe::{Piece, Pipe};
 use crate::plane::operations::Host;
-use crate::plane::{Failure, Plane, Request, fault, is_denial};
+use crate::plane::{Failure, Plane, Read, Request, fault, is_denial};
 use crate::signals::Tracker;
 
 /// The hint for input that is not a request.
@@ -27,6 +28,8 @@ pub(super) struct Session {
     flags: Vec<OsString>,
     /// The programs that the current request called.
     calls: Vec<Value>,
+    /// The files that they wrote.
+    writes: Vec<Read>,
 }
 
 impl Host for Session {
@@ -36,8 +39,11 @@ impl Host for Session {
     }
 
     fn execute(&mut self, command: &str) -> Result<Value> {
+        let ledger = self.journal.commands();
+        let first = next_entry(&ledger)?;
         let outcome = execute(self.flags.clone(), command);
-        let receipt = outcome.as_ref().ok().and_then(|result| result.get("receipt")).cloned();
+        let Effects { writes, receipt } = Effects::since(first, &ledger, &self.journal.session)?;
+        self.writes.extend(writes);
         self.calls.push(json!({"program": "cp-exec", "receipt": receipt}));
         let is_denied = outcome.as_ref().is_err_and(is_denial);
         self.tracker.called(is_denied);
@@ -49,7 +55,7 @@ impl Session {
     pub(super) fn new(plane: &Plane, journal: Journal, context: &Context) -> Self {
         // Reads for the tier are declared with the first turn.
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turn);
-        Self { journal, tracker, flags: context.handed_on(), calls: Vec::new() }
+        Self { journal, tracker, flags: context.handed_on(), calls: Vec::new(), writes: Vec::new() }
     }
 }
 
@@ -65,7 +71,7 @@ impl Pipe {
             }
             Err(error) => (Form::Cmd, bytes, Err(error)),
         };
-        let Session { journal, tracker, calls, .. } = session;
+        let Session { journal, tracker, calls, writes, .. } = session;
         tracker.turns += 1;
         tracker.begin(if calls.is_empty() { Class::Query } else { Class::Governed });
         if outcome.as_ref().is_err_and(is_denial) {
@@ -75,7 +81,8 @@ impl Pipe {
         let outcome = outcome.map_err(Failure::from);
         let output = outcome.as_ref().map_or_else(|failure| json!(failure), Value::clone);
         let command = String::from_utf8_lossy(&text);
-        let evidence = Evidence::new(form, &command, started, &output, plane.take_reads());
+        let files = [plane.take_reads(), std::mem::take(writes)];
+        let evidence = Evidence::new(form, &command, started, &output, files);
         journal.stage(form, &command, outcome.is_ok(), &evidence, &std::mem::take(calls))?;
         Ok(match outcome {
             Ok(result) => Response { status: "ok", result: Some(result), error: None, evidence },
@@ -118,7 +125,8 @@ fn execute(flags: Vec<OsString>, command: &str) -> Result<Value> {
     match answered {
         Err(error) if error.code() == Code::CommandFailed => Err(fault("HANDLER_ERROR", error.message())
             .with("error_code", error.code().row().name)
-            .with("result", error.details())),
+            .with("result", error.details())
+            .hint(command_hint(error.details()["return_code"].as_i64().and_then(|status| status.try_into().ok())))),
         other => other,
     }
 }

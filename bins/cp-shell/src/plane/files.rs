@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::resolved_below;
 use cp_common::keys::{self, hex};
 use cp_common::{Code, Error, Result};
+use cp_ledger::blob;
 use cp_policy::{PathClass, ROOTS_FILE, Table, classify, default_roots, parse_roots};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Serialize;
@@ -24,14 +25,14 @@ const BLOCK: usize = 64 << 10;
 /// The longest line of a ledger that is parsed; the rest of a longer line is ignored.
 const LONGEST_LINE: usize = 16 << 20;
 
-/// A file that was read.
+/// A file that was read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Read {
     /// Its real path.
     pub(crate) path: String,
-    /// The hash of the bytes that were read, `sha256:` and 64 hex digits.
-    pub(crate) hash: String,
+    /// The hash of the bytes, `sha256:` and 64 hex digits; null if a file was removed or its content is not known.
+    pub(crate) hash: Option<String>,
     /// The offset of the bytes, if the file was read in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<u64>,
@@ -41,9 +42,22 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// A file that was read as a whole.
+    /// A file that was read or written as a whole.
     pub(crate) fn whole(path: String, hash: String) -> Self {
-        Self { path, hash, offset: None, bytes: None }
+        Self { path, hash: Some(hash), offset: None, bytes: None }
+    }
+
+    /// A file that was written, as it is now.
+    pub(crate) fn written(path: &Path) -> Result<Self> {
+        let found = blob::digest(path).map_err(|e| Error::io("reading", e).in_file(path))?;
+        let hash = found.map(|(hash, _)| hash.to_string());
+        Ok(Self { path: path.display().to_string(), hash, offset: None, bytes: None })
+    }
+
+    /// A file of an `exec.changes` entry.
+    pub(crate) fn of_change(file: &Value) -> Self {
+        let path = file["path"].as_str().unwrap_or_default().to_owned();
+        Self { path, hash: file["after"]["sha256"].as_str().map(str::to_owned), offset: None, bytes: None }
     }
 }
 
@@ -316,7 +330,7 @@ mod tests {
             std::fs::write(root.path().join("f"), text).unwrap();
             assert_eq!(files.parsed("f", |bytes| Ok(bytes.to_vec())).unwrap().unwrap(), text.as_bytes());
         }
-        let hashes: Vec<String> = files.take_reads().into_iter().map(|read| read.hash).collect();
+        let hashes: Vec<String> = files.take_reads().into_iter().filter_map(|read| read.hash).collect();
         assert_eq!(hashes, [keys::hash(b"one"), keys::hash(b"two")]);
         assert!(files.take_reads().is_empty());
     }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::Result;
+use cp_common::home::resolved_below;
 use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
@@ -117,8 +118,10 @@ impl Lineage {
             data["work_order_id"] = package.work_order_id.clone();
             // The entries of its specs also concern other packages.
             ("package", data, union(own().into_iter().chain(specs)), own())
-        } else if let Some(data) = self.file(plane, id)? {
-            let ids = union(own().into_iter().chain(left(&self.files_of, id)).chain(self.specs_of_file(id)));
+        } else if let Some(data) = self.file(plane, &self.path_of(plane, id))? {
+            let path = data["file_path"].as_str().unwrap_or_default();
+            let own = std::iter::once(path.to_owned());
+            let ids = union(own.chain(left(&self.files_of, path)).chain(self.specs_of_file(path)));
             ("file", data, ids.clone(), ids)
         } else {
             return Ok(None);
@@ -161,6 +164,14 @@ impl Lineage {
         data["spec"] = value(spec);
         data["framework"] = self.framework(spec);
         data["specs"] = specs.into();
+    }
+
+    /// A path as the registries have it: as it is written, or after `.`, `..` and links are resolved.
+    fn path_of(&self, plane: &Plane, id: &str) -> String {
+        let real = (!id.contains('\0')).then(|| resolved_below(&plane.root, Path::new(id)));
+        let below = real.as_ref().and_then(|real| real.strip_prefix(&plane.root).ok()?.to_str());
+        let is_listed = left(&self.files_of, id).next().is_some();
+        below.filter(|_| !is_listed).unwrap_or(id).to_owned()
     }
 
     /// A file that is registered, listed or present.

@@ -12,7 +12,7 @@ use crate::plane::ledgers::{event_of, member};
 use crate::plane::{Plane, fault};
 use cp_ledger::format::canonical::hash_value;
 
-pub(super) const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
+pub(crate) const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
 /// The deepest directory of work orders.
 const DEPTH: usize = 8;
 

@@ -88,15 +88,16 @@ fn turn_text(turn: &Exchange, redactor: &Redactor, style: Style) -> String {
     line("said", &redactor.redact_text(&turn.text).0);
     line("agent", &turn.agent);
     line("risk", &format!("{}: {}", turn.risk.level.name(), turn.risk.reason));
-    let (sent, outcome) = match turn.end {
-        End::NotSent => (false, "nothing was sent"),
-        End::Answered => (true, "sent, and answered"),
-        End::Interrupted => (true, "sent, and stopped by the person: the partial answer stays in the conversation"),
-        End::Failed => (true, "sent, and failed"),
+    let outcome = match turn.end {
+        End::NotSent => "nothing was sent",
+        End::Answered => "sent, and answered",
+        End::Interrupted => "sent, and stopped by the person: the partial answer stays in the conversation",
+        // The agent or the provider may have refused it before anything was sent.
+        End::Failed => &format!("not answered: {}", turn.error),
     };
     let confirmed = if turn.confirmed { "yes, by the person" } else { "no approval was required" };
-    line("confirmed", if sent { confirmed } else { "no" });
-    line("sent", outcome);
+    line("confirmed", if turn.end == End::NotSent { "no" } else { confirmed });
+    line("outcome", outcome);
     line("mode", if turn.asked.isolated { "isolated: only this text" } else { "persistent: the conversation too" });
     if turn.asked.context.is_empty() {
         line("context", "nothing attached");

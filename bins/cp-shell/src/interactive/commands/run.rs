@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use cp_common::context::options::Origin;
-use cp_common::{Code, Context, Error, Result, coprocess, signals};
+use cp_common::{Code, Context, Error, Result, coprocess};
 use serde_json::{Value, json};
 
 use crate::ask;
@@ -15,9 +15,10 @@ use crate::interactive::console::render::{count, escaped, style, value};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Digest, UNDONE};
 use crate::interactive::turn;
+use crate::journal::{Effects, next_entry};
 use crate::plane::operations::Host;
 use crate::plane::work_orders;
-use crate::plane::{Plane, Request, fault};
+use crate::plane::{Plane, Read, Request, fault};
 use crate::signals::Tracker;
 
 /// The exit status if a command line, or its last program, was refused.
@@ -28,32 +29,44 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     if command.is_empty() {
         return Err(Error::usage("a command must follow `:!`").hint("for example :! git status"));
     }
-    let State { context, console, tracker, .. } = state;
+    let State { context, console, journal, .. } = state;
+    let ledger = journal.commands();
+    let first = next_entry(&ledger)?;
     let words = flags_of_person(context).into_iter().chain(["--format", "raw", "-c", command].map(OsString::from));
     let exec = coprocess::cmd(coprocess::find("cp-exec")?, words).unchecked();
     // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
     let exec = if console.is_terminal() { exec } else { exec.stdin_null() };
     context.out.flush()?;
     let status = exec.run().map_err(|e| Error::io("starting cp-exec", e))?.status.code();
-    // The signal was for the command, which has ended.
-    signals::forget_interrupt();
+    state.forget_interrupt();
+    let State { tracker, journal, .. } = state;
+    let Effects { writes, receipt } = Effects::since(first, &ledger, &journal.session)?;
     let is_refused = status == Some(REFUSED);
     tracker.called(is_refused);
     let code = if is_refused { Code::Forbidden } else { Code::CommandFailed };
     let mut text = String::new();
     if status != Some(0) {
         let end = status.map_or_else(|| "was killed".to_owned(), |status| format!("exited with status {status}"));
-        let name = command.split_whitespace().next().unwrap_or_default();
-        text.push_str(&style().error(&format!("{name} {end}"), None));
+        text.push_str(&style().error(&format!("the command {end}"), command_hint(status)));
     }
     Ok(Outcome {
         text,
         result: json!({"command": command, "status": status}),
-        calls: vec![json!({"program": "cp-exec", "command": command})],
+        writes,
+        calls: vec![json!({"program": "cp-exec", "command": command, "receipt": receipt})],
         exit: if status == Some(0) { 0 } else { code.row().exit },
         has_strip: true,
         ..Outcome::default()
     })
+}
+
+/// What helps after a command that failed with this exit status.
+pub(crate) const fn command_hint(status: Option<i32>) -> &'static str {
+    match status {
+        Some(REFUSED) => "the lines of cp-exec have the reason, and the line to type",
+        Some(127) => "no program has this name: check the name and PATH",
+        _ => "its standard error has the reason",
+    }
 }
 
 /// The flags that pass the context on, with the person as origin.
@@ -101,9 +114,11 @@ fn apply(state: &mut State<'_>, file: &Path) -> Result<Outcome> {
     let question = format!("Append the work order in {} to the ledger of the home? [y/N] ", file.display());
     state.confirm(&question, "cancelled: nothing was applied", "it requires approval at a terminal")?;
     let (id, is_new) = work_orders::apply(state.context.home.root(), &payload)?;
+    let ledger = state.context.home.path(work_orders::LEDGER);
+    let writes = is_new.then(|| Read::written(&ledger)).transpose()?.into_iter().collect();
     let text = if is_new { "was applied" } else { "was already applied with the same payload" };
     let text = format!("{id} {text}\n");
-    Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(text) })
+    Ok(Outcome { result: json!({"work_order_id": id}), writes, ..Outcome::of_text(text) })
 }
 
 /// `:undo [RUN]`: the conversation stays as it is, because the ledger is only appended to.
@@ -121,17 +136,24 @@ pub(super) fn undo(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     let refusal = "nothing was put back: it requires approval at a terminal";
     let hint = format!("`cp-toolloop undo {run}` does it without a question");
     state.confirm(&format!("Put back {many}? [y/N] "), refusal, &hint)?;
+    let ledger = state.ledger_of_run(&run)?;
+    let first = next_entry(&ledger)?;
     ask(state.context, "cp-toolloop", &["undo", &run])?;
+    let Effects { writes, .. } = Effects::since(first, &ledger, &state.journal.session)?;
     state.transcript.note(UNDONE, &json!({"run": run}))?;
-    Ok(Outcome { result, ..Outcome::of_text(format!("{many} put back; the conversation is as it was\n")) })
+    Ok(Outcome { result, writes, ..Outcome::of_text(format!("{many} put back; the conversation is as it was\n")) })
 }
 
 /// The named run, or the last one of this session whose files were not put back.
 fn run_of(state: &State<'_>, named: &str) -> Result<String> {
-    let last = Digest::of(&state.journal.directory)?.runs.pop().filter(|_| named.is_empty());
-    let named = Some(named.to_owned()).filter(|named| !named.is_empty());
-    named.or(last).ok_or_else(|| {
-        Error::not_found("no turn of this session used tools").hint("`:tools on` lets the model use them")
+    if !named.is_empty() {
+        return Ok(named.to_owned());
+    }
+    let Digest { mut runs, undone, .. } = Digest::of(&state.journal.directory)?;
+    runs.pop().ok_or_else(|| match undone {
+        Some(run) => Error::not_found(format!("the files of {run} were put back already, and no other run is left"))
+            .hint(format!("`:diff {run}` shows what it had changed")),
+        None => Error::not_found("no turn of this session used tools").hint("`:tools on` lets the model use them"),
     })
 }
 

@@ -40,8 +40,8 @@ pub(crate) enum Typed {
     End,
     /// SIGTERM, or the terminal was closed.
     Terminated,
-    /// An invalid line.
-    Wrong(String),
+    /// An invalid line, and a hint.
+    Wrong(String, &'static str),
 }
 
 /// A request for input.
@@ -240,7 +240,8 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: Completi
         Ok(editor) => editor,
         Err(e) => {
             let message = format!("the line editor does not work on this terminal: {e}");
-            if asked.recv().is_ok() && answers.give(Typed::Wrong(message)) {
+            let hint = "lines are read without the editor; TERM names the type of the terminal";
+            if asked.recv().is_ok() && answers.give(Typed::Wrong(message, hint)) {
                 read(asked, answers);
             }
             return;
@@ -288,14 +289,15 @@ fn read(asked: &Receiver<Question>, answers: &mut Answers) {
                 Ok(0) if whole.is_empty() => break Typed::End,
                 Ok(_) if whole.len() > LONGEST => {
                     // The rest of it must not be run as lines.
-                    answers.give(Typed::Wrong(format!("a line is longer than {LONGEST} bytes: the script ends here")));
+                    let message = format!("a line is longer than {LONGEST} bytes: the script ends here");
+                    answers.give(Typed::Wrong(message, "attach a long text as a file: @PATH"));
                     let _ = asked.recv();
                     break Typed::End;
                 }
                 Ok(read) => {
                     let ended = read == 0 || !whole.ends_with(b"\n");
                     let Ok(text) = std::str::from_utf8(&whole) else {
-                        break Typed::Wrong("the line is not UTF-8".to_owned());
+                        break Typed::Wrong("the line is not UTF-8".to_owned(), "convert the script: iconv -t UTF-8");
                     };
                     let text = text.strip_suffix('\n').unwrap_or(text);
                     let text = text.strip_suffix('\r').unwrap_or(text);

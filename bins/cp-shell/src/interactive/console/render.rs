@@ -51,16 +51,9 @@ impl Style {
     }
 
     /// An error and its hint: `✗ message`, ` Hint: …`.
-    pub(crate) fn error(self, message: &str, hint: Option<&str>) -> String {
-        let mut text = self.painted("31", "✗");
-        text.push(' ');
-        text.push_str(&escaped(message));
-        if let Some(hint) = hint {
-            text.push_str("\n  Hint: ");
-            text.push_str(&escaped(hint).replace('\n', "\n  "));
-        }
-        text.push('\n');
-        text
+    pub(crate) fn error(self, message: &str, hint: &str) -> String {
+        let hint = escaped(hint).replace('\n', "\n  ");
+        format!("{} {}\n  Hint: {hint}\n", self.painted("31", "✗"), escaped(message))
     }
 
     /// Text as one line of the terminal, without control characters.
@@ -169,10 +162,9 @@ mod tests {
 
     #[test]
     fn error_shows_hint_below_message() {
-        assert_eq!(PLAIN.error("no \x1b", Some("do x")), "✗ no ^[\n  Hint: do x\n");
-        assert_eq!(PLAIN.error("no", None), "✗ no\n");
+        assert_eq!(PLAIN.error("no \x1b", "do x"), "✗ no ^[\n  Hint: do x\n");
         let colour = Style { colour: true, ..PLAIN };
-        assert!(colour.error("no", None).contains("\x1b[31m✗\x1b[0m"));
+        assert!(colour.error("no", "do x").contains("\x1b[31m✗\x1b[0m"));
     }
 
     #[test]

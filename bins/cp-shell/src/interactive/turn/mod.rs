@@ -7,7 +7,7 @@ mod watch;
 
 use std::fmt::Write as _;
 
-use cp_common::{Code, Context, Error, Result, coprocess, signals};
+use cp_common::{Code, Context, Error, Result, coprocess};
 use serde_json::{Value, json};
 
 use self::watch::{Seen, Watch};
@@ -17,6 +17,7 @@ use crate::interactive::console::render::{Style, count, escaped, show, style};
 use crate::interactive::risk::{self, Level};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Exchange, called_without_effect};
+use crate::journal::{Effects, next_entry};
 use crate::signals::CONTEXT_LIMIT;
 
 /// Takes a turn with the text of a person.
@@ -26,7 +27,7 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     state.poll_hub()?;
     let risk = risk::classify(text);
     let earlier: Vec<bool> = state.turns.iter().map(|turn| risk::changes_much(&turn.text)).collect();
-    let hints = risk::hints(text, &earlier, &state.hub.loaded.text());
+    let hints = risk::hints(text, &earlier, state.hub.known().as_deref());
     let session = state.journal.session.clone();
     let mut turn = Exchange {
         number: state.tracker.turns,
@@ -102,7 +103,7 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
     } else {
         let message = "cancelled: this turn requires approval, and there is no terminal to ask at; nothing was sent";
-        style.error(message, Some("send it from a terminal; a line of a script is never used as an answer"))
+        style.error(message, "send it from a terminal; a line of a script is never used as an answer")
     };
     // In a script this is a failure.
     let exit = if state.console.is_terminal() { 0 } else { Code::ConfirmationRequired.row().exit };
@@ -111,20 +112,26 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
+    let first = next_entry(&state.journal.commands())?;
     let State { context, console, agent, transcript, tracker, .. } = state;
     transcript.question(turn.number, &turn.asked.text)?;
     let flags = context.handed_on();
     let mut watch = Watch::new(console, &mut context.out, tracker, flags);
     let replied = agent.process(&turn.asked, &mut watch);
     let seen = watch.end()?;
-    let run = run_line(&seen);
-    let turn = Exchange { run: seen.run.clone(), ..turn };
+    let (run, ran) = (run_line(&seen), seen.run.clone());
+    let turn = Exchange { run: ran.clone(), ..turn };
     let mut outcome = match replied {
         Ok(messages) => answered(state, Exchange { messages, end: End::Answered, ..turn }, seen),
         Err(error) if error.is_reader_gone() => Err(error),
         Err(error) => stopped(state, Exchange { partial: seen.partial, ..turn }, &error),
     }?;
     outcome.text.push_str(&run);
+    if let Some(run) = &ran {
+        let ledger = state.ledger_of_run(run)?;
+        let first = if ledger == state.journal.commands() { first } else { 0 };
+        outcome.writes = Effects::since(first, &ledger, &state.journal.session)?.writes;
+    }
     Ok(outcome)
 }
 
@@ -151,8 +158,8 @@ fn answered(state: &mut State<'_>, turn: Exchange, seen: Seen) -> Result<Outcome
     }
     if !called.is_empty() {
         let names = called.join(", ");
-        let message = format!("the model called {names}, but this session has no tools: `:tools on` permits them");
-        text.push_str(&style().error(&message, None));
+        let message = format!("the model called {names}, but this session has no tools");
+        text.push_str(&style().error(&message, "`:tools on` permits them"));
     }
     let last = turn.messages.last();
     let tokens = last.map_or(0, |message| message.usage.tokens());
@@ -175,23 +182,24 @@ fn answered(state: &mut State<'_>, turn: Exchange, seen: Seen) -> Result<Outcome
 fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
     let end = if interrupted { End::Interrupted } else { End::Failed };
-    record(state, Exchange { end, ..turn })?;
+    record(state, Exchange { end, error: error.message().to_owned(), ..turn })?;
     let style = style();
     let mut text = String::new();
     if interrupted {
-        signals::forget_interrupt();
-        text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
+        state.forget_interrupt();
+        let message = "interrupted: the turn was stopped, the session continues";
+        text.push_str(&style.error(message, "send it again, or go on; `:explain` shows the turn"));
     } else {
         state.transcript.error(&error.to_value())?;
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
-        text.push_str(&style.error(error.message(), Some(hint)));
+        text.push_str(&style.error(error.message(), hint));
         if let Some(resume) = error.details().get("resume").and_then(Value::as_str) {
             let _ = writeln!(text, "  To continue: {}", escaped(resume));
         }
     }
     let result = json!({"error": error.code().row().name});
-    let exit = if interrupted { 0 } else { error.code().row().exit };
+    let exit = if interrupted && state.console.is_terminal() { 0 } else { error.code().row().exit };
     Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
