@@ -91,7 +91,7 @@ fn new_repository_that_runs_program_is_quarantined() {
             let path = exec.work.join("new/.git").join(part).display().to_string();
             assert!(undone(&answer).iter().any(|(of, kept)| *of == path && !kept.is_empty()), "{name}: {answer}");
             if part == "config" && name == "core.fsmonitor" {
-                assert!(answer["error"]["message"].as_str().unwrap().contains("core.fsmonitor"), "{answer}");
+                assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("core.fsmonitor"), "{answer}");
             }
             assert_eq!(owner(&exec, &with(LATER)), "", "{who:?} {name}: something of the run ran later");
             // The control: made outside the sandbox, the same runs when the owner looks.
@@ -217,7 +217,7 @@ fn linked_working_tree_and_submodule_keep_work() {
             "cd main && git -c protocol.file.allow=always -c alias.z=submodule z --quiet add file://$PWD second";
         let (answer, status) = exec.sh(script);
         assert_eq!(status, 4, "{answer}");
-        assert!(answer["error"]["message"].as_str().unwrap().contains("git submodule update"), "{answer}");
+        assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("git submodule update"), "{answer}");
         for script in [
             "cd linked && echo evil > $(git rev-parse --git-dir)/config.worktree",
             "cd linked && echo evil > $(git rev-parse --git-dir)/commondir",
