@@ -165,7 +165,7 @@ fn tool_result(call: Call, outcome: Result<Work<FinishedRun>>, began: Instant) -
 
 /// Adds lines that begin on a line of their own.
 fn add_lines(text: &mut String, lines: &str) {
-    if !text.is_empty() && !text.ends_with('\n') {
+    if !text.is_empty() && !lines.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     text.push_str(lines);
