@@ -141,7 +141,7 @@ fn change(session: &Session) -> Result<Change> {
 fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Context) -> Result<Deleted> {
     // Not the session's own ledger, which is deleted too.
     let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
-    let (total, mut items) = (found.len(), Vec::<Outcome>::new());
+    let (total, mut items, mut failure) = (found.len(), Vec::<Outcome>::new(), None);
     for (target, session) in found {
         if !goes_on && items.last().is_some_and(|item| !item.ok) {
             break;
@@ -152,10 +152,15 @@ fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Co
             delete_session(&session, &intent, &mut ledger)
         });
         items.push(Outcome::new(&target, outcome.as_ref().err()));
+        failure = failure.or(outcome.err());
     }
     let succeeded = items.iter().filter(|item| item.ok).count();
     let summary = Counts { total, succeeded, failed: items.len() - succeeded, skipped: total - items.len() };
-    Ok(Deleted { items, summary })
+    match failure {
+        // Nothing was deleted, which a script must not take for a success.
+        Some(failure) if succeeded == 0 => Err(failure.with("items", json!(items)).with("summary", json!(summary))),
+        _ => Ok(Deleted { items, summary }),
+    }
 }
 
 /// Where the files of deleted sessions are until they are removed: no session can have this name.
