@@ -59,8 +59,9 @@ fn key(item: &Item) -> (usize, String) {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let pages = Pages::of("cp-toolloop tools", &args.tools.asked(), &args.query)?;
     let (catalogue, _) = args.tools.resolve(None, context)?;
+    // The paths are text, or they were refused.
+    let pages = Pages::of("cp-toolloop tools", &args.tools.asked(), &args.query)?;
     catalogue.check_allowed()?;
     catalogue.notices.iter().for_each(|notice| context.warn(notice));
     let tools = catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), broken: None, status: "ok" });
