@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use cp_common::{Code, Error};
+use cp_http::client;
 use cp_redact::Redactor;
 use serde_json::Value;
 
@@ -30,18 +31,10 @@ pub(crate) fn status_of(kind: &str) -> u16 {
 pub(crate) fn code_of(status: u16, kind: &str) -> Code {
     match (status, status_of(kind)) {
         // Gemini and xAI report a wrong key with status 400.
-        (400, 401) | (401, _) => Code::Auth,
+        (400, 401) => Code::Auth,
         // A used-up quota or credit is not a rate limit, even with that status.
-        (400 | 429, 402) | (402 | 403, _) => Code::Forbidden,
-        (404, _) => Code::NotFound,
-        (408, _) => Code::Timeout,
-        (409, _) => Code::Conflict,
-        (429, _) => Code::RateLimited,
-        // Redirects are not followed, because requests have a key.
-        (300..400, _) => Code::Config,
-        // 400, 413, 422 and other errors of the request.
-        (400..500, _) => Code::Validation,
-        _ => Code::Server,
+        (400 | 429, 402) => Code::Forbidden,
+        _ => client::code_of(status),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use cp_common::{Code, Error, Result, signals};
-use cp_http::client::Timeouts;
+use cp_http::client::{Timeouts, code_of};
 use cp_redact::Redactor;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -261,7 +261,7 @@ impl Client {
                 Ok(answer) => *list = entries(&answer, name),
                 Err(e) => {
                     loaded.errors.push(e.message().to_owned());
-                    if e.code() != Code::Server {
+                    if matches!(e.code(), Code::Network | Code::Timeout | Code::Config) {
                         break;
                     }
                 }
@@ -280,8 +280,7 @@ impl Client {
         })
     }
 
-    /// Sends a GET request with a query, or a POST request with a body. A failure of the hub itself has
-    /// [`Code::Server`].
+    /// Sends a GET request with a query, or a POST request with a body.
     fn request(&self, path: &str, query: &str, body: Option<&Value>) -> Result<Value> {
         let headers = ["content-type", "accept"].map(|name| (name.to_owned(), "application/json".to_owned()));
         let url = format!("{}{path}", self.base);
@@ -298,7 +297,7 @@ impl Client {
             200..300 => {
                 serde_json::from_slice(&answer).map_err(|_| failed(Code::Server, "the answer is not valid JSON"))
             }
-            status => Err(failed(Code::Server, &format!("status {status}"))),
+            status => Err(failed(code_of(status), &format!("status {status}"))),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cp_common::output::{Progress, Severity};
 use cp_common::program::describe::number;
 use cp_common::{Code, Error, Result};
-use cp_http::client::{Client, Timeouts};
+use cp_http::client::{Client, Timeouts, code_of};
 use cp_ledger::proof::note::{Note, Verifier};
 
 /// The key that signs releases.
@@ -153,12 +153,11 @@ impl Source {
 
 /// The error for a status other than 200.
 fn refused(name: &str, status: u16) -> Error {
-    let error = |code| Error::new(code, format!("{name}: the server of the releases answered {status}"));
-    match status {
-        429 => error(Code::RateLimited),
-        500.. => error(Code::Server),
-        300..400 => error(Code::Config).hint("redirects are not followed: use the final URL with --from"),
-        _ => error(Code::Forbidden).hint("use a server with public releases"),
+    let error = Error::new(code_of(status), format!("{name}: the server of the releases answered {status}"));
+    match error.code() {
+        Code::Config => error.hint("redirects are not followed: use the final URL with --from"),
+        Code::Auth | Code::Forbidden => error.hint("use a server with public releases"),
+        _ => error,
     }
 }
 
