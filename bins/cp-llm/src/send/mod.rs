@@ -26,7 +26,6 @@ pub(crate) use self::options::{Args, Direct, RequestArgs};
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
 use crate::code_block;
-use crate::engine::budget::Budget;
 use crate::engine::{Engine, Listener, Work};
 use crate::wire_api::thoughts;
 
@@ -87,8 +86,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Err(error) = &outcome {
         send.print_remaining(error, context);
     }
-    let settled = send.engine.budget.as_ref().map_or(Ok(()), Budget::close);
-    outcome.and(settled)
+    outcome
 }
 
 /// The prompts in progress, of which a bounded number is in memory: each with its place, or the error of preparing it,

@@ -42,8 +42,6 @@ struct State {
     answered: Amount,
     /// True if an answer had no usage, so that no budget can be kept.
     lacks_usage: bool,
-    /// True after `close`.
-    is_closed: bool,
 }
 
 impl Budget {
@@ -140,9 +138,6 @@ impl Budget {
     /// Replaces the reservation of a request by its usage, if that is known.
     pub(super) fn settle(&self, reserved: &Reservation, usage: Option<&Usage>) -> Result<()> {
         let mut state = self.lock();
-        if state.is_closed {
-            return Ok(());
-        }
         state.in_flight -= 1;
         let used = usage.map(Amount::of).unwrap_or_default();
         if usage.is_some() {
@@ -158,17 +153,6 @@ impl Budget {
     pub(super) fn report_missing_usage(&self) -> Option<Error> {
         let mut state = self.lock();
         (!std::mem::replace(&mut state.lacks_usage, true)).then(missing_usage_error)
-    }
-
-    /// Counts requests that are still in flight as spent.
-    pub(crate) fn close(&self) -> Result<()> {
-        let _effect = signals::effect();
-        let mut state = self.lock();
-        state.is_closed = true;
-        if state.in_flight == 0 {
-            return Ok(());
-        }
-        self.change(|content| content.count_as_spent(|owner| *owner == self.owner))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {

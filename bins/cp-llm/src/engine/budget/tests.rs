@@ -112,16 +112,6 @@ fn killed_child_is_not_alive_before_parent_waits() {
     assert!(!owner.is_alive());
 }
 
-#[test]
-fn close_counts_requests_in_flight_once() {
-    let (_directory, file) = budget_file();
-    let budget = sharing(&file, Some(1000));
-    let ticket = budget.admit(estimate(30), &mut |_| ()).unwrap();
-    budget.close().unwrap();
-    budget.settle(&ticket, Some(&used(30))).unwrap();
-    assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (30, 0, 1));
-}
-
 proptest! {
     // Each change of the file is synced.
     #![proptest_config(ProptestConfig::with_cases(12))]
