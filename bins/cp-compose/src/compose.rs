@@ -151,7 +151,7 @@ impl Composer<'_> {
                 self.prompt_of(&text, account, context)
             }
             Body::Row(row) => {
-                self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place))?;
+                self.table.as_ref().map_or(Ok(()), |table| table.check(row))?;
                 let missing =
                     || Error::usage("a row needs a template").hint("name one with --template, or as the text");
                 let template = self.template.as_ref().ok_or_else(|| missing().fatal())?;

@@ -73,7 +73,9 @@ pub struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Batch(jobs::Args),
+    /// Let a provider answer prompts later, for less
+    #[command(subcommand)]
+    Batch(jobs::Verb),
     Models(models::Args),
 }
 
@@ -81,7 +83,7 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         None => send::run(&cli.args, context),
-        Some(Verb::Batch(args)) => jobs::run(&args, context),
+        Some(Verb::Batch(verb)) => jobs::run(&verb, context),
         Some(Verb::Models(args)) => models::run(&args, context),
     }
 }

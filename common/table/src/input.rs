@@ -1,17 +1,16 @@
 //! A thread converts the table to JSON rows, one a line, and standard input of the process becomes the pipe that it
 //! writes to. Empty lines pad the rows, so that a row has the line number of its record in the table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal as _, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
 
 use cp_common::context::options::StreamOptions;
-use cp_common::output::Place;
 use cp_common::stream::filter::Source;
 use cp_common::{Error, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
-use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::records::{Format, Records, Writer};
 use crate::template::Template;
@@ -39,15 +38,11 @@ pub struct TableOptions {
     delimiter: Option<char>,
 }
 
-/// Errors of records by line. Such a record has a row without members.
-type Faults = Arc<Mutex<BTreeMap<u64, Error>>>;
-
 /// A table on standard input.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table {
     /// The names of the columns.
     pub columns: Vec<String>,
-    faults: Faults,
 }
 
 impl TableOptions {
@@ -93,14 +88,14 @@ impl TableOptions {
     pub fn open(self) -> Result<Option<Table>> {
         let Some(format) = self.format().filter(|_| !io::stdin().is_terminal()) else { return Ok(None) };
         let stdin = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
-        let rows = Rows::new(stdin, format)?;
+        let mut records = Records::new(BufReader::new(stdin), format);
+        let table = Table::of(&mut records)?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::stdio::dup2_stdin(&reader)?;
-        let (columns, faults) = (rows.columns.clone(), Faults::default());
-        let found = Arc::clone(&faults);
+        let rows = table.clone();
         // The thread ends with the table, or when nobody reads its rows anymore.
-        std::thread::spawn(move || rows.convert(&mut File::from(writer), &found));
-        Ok(Some(Table { columns, faults }))
+        std::thread::spawn(move || rows.convert(records, &mut File::from(writer)));
+        Ok(Some(table))
     }
 
     /// A writer of the columns of a table and the columns of its answers, which replace those of an earlier pass. Lines
@@ -121,32 +116,20 @@ impl TableOptions {
     }
 }
 
-impl Table {
-    /// Fails if the record at this place is not valid.
-    pub fn check(&self, place: Place) -> Result<()> {
-        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        place.line.and_then(|line| faults.remove(&line)).map_or(Ok(()), Err)
-    }
-}
-
 fn delimiter(text: &str) -> Result<char, &'static str> {
     let is_delimiter = |c: &char| c.is_ascii() && !['"', '\r', '\n', '\0'].contains(c);
     let one = text.chars().next().filter(|_| text.len() == 1).filter(is_delimiter);
     one.ok_or("must be one ASCII character, and not a quote or a line end")
 }
 
-/// The rows of a table.
-struct Rows {
-    columns: Vec<String>,
-    records: Records<BufReader<File>>,
-}
+/// The member of the row of a damaged record: its error, an object. Fields are strings.
+const FAULT: &str = "error";
 
-impl Rows {
+impl Table {
     /// Reads the header row. Lines have none.
-    fn new(file: File, format: Format) -> Result<Self> {
-        let mut records = Records::new(BufReader::new(file), format);
-        if format == Format::Lines {
-            return Ok(Self { columns: vec!["text".to_owned()], records });
+    fn of(records: &mut Records<impl BufRead>) -> Result<Self> {
+        if records.format == Format::Lines {
+            return Ok(Self { columns: vec!["text".to_owned()] });
         }
         let wrong = |what: &str| Error::validation(format!("the header row of the table {what}"));
         let Some((line, header)) = records.read()? else {
@@ -156,74 +139,78 @@ impl Rows {
         let is_wrong = |(at, name): &(usize, &String)| name.trim().is_empty() || columns[..*at].contains(name);
         match columns.iter().enumerate().find(is_wrong) {
             Some((_, name)) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
-            None => Ok(Self { columns, records }),
+            None => Ok(Self { columns }),
         }
     }
 
-    /// Writes the rows.
-    fn convert(mut self, into: &mut impl Write, faults: &Faults) -> io::Result<()> {
+    /// Fails if the record of this row is not valid.
+    pub fn check(&self, row: &RawValue) -> Result<()> {
+        let row: Value = serde_json::from_str(row.get()).unwrap_or_default();
+        if row[FAULT].is_object() { Err(Error::from_value(&row[FAULT])) } else { Ok(()) }
+    }
+
+    /// Writes the rows of the records.
+    fn convert(&self, mut records: Records<impl BufRead>, into: &mut impl Write) -> io::Result<()> {
         let mut at = 0;
-        while let Some((line, fields)) = self.records.read()? {
-            let row = fields.and_then(|fields| self.row(fields)).unwrap_or_else(|error| {
-                faults.lock().unwrap_or_else(PoisonError::into_inner).insert(line, error.at_line(line));
-                "{}\n".to_owned()
-            });
+        while let Some((line, fields)) = records.read()? {
+            let row = fields.and_then(|fields| self.row(fields));
+            let row = row.unwrap_or_else(|error| json!({FAULT: error.at_line(line).to_value()}));
             let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
-            into.write_all(("\n".repeat(padding) + &row).as_bytes())?;
+            into.write_all(format!("{}{row}\n", "\n".repeat(padding)).as_bytes())?;
             at = line;
         }
         Ok(())
     }
 
-    /// The JSON object of a record and a line feed.
-    fn row(&self, fields: Vec<String>) -> Result<String> {
+    /// The JSON object of a record.
+    fn row(&self, fields: Vec<String>) -> Result<Value> {
         if fields.len() != self.columns.len() {
             let (found, expected) = (fields.len(), self.columns.len());
             return Err(Error::validation(format!("fields of the record: {found}, of the header: {expected}")));
         }
         let members = self.columns.iter().cloned().zip(fields.into_iter().map(Value::from));
-        Ok(format!("{}\n", Value::Object(members.collect())))
+        Ok(Value::Object(members.collect()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Seek as _;
+    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
     use serde_json::Map;
 
     use super::*;
 
-    fn file(bytes: &[u8]) -> File {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        file.rewind().unwrap();
-        file
-    }
-
     /// The rows and the faults of a table, by line.
     type Converted = (BTreeMap<u64, Map<String, Value>>, BTreeMap<u64, String>);
 
-    fn converted(records: Rows) -> Converted {
-        let (mut rows, faults) = (Vec::new(), Faults::default());
-        records.convert(&mut rows, &faults).unwrap();
-        let text = String::from_utf8(rows).unwrap();
-        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty());
-        let rows = lines.map(|(number, line)| (number, serde_json::from_str(line).unwrap())).collect();
-        let faults = faults.lock().unwrap().iter().map(|(line, error)| (*line, error.message().to_owned())).collect();
-        (rows, faults)
+    fn converted(bytes: &[u8], format: Format) -> Result<Converted> {
+        let mut records = Records::new(bytes, format);
+        let table = Table::of(&mut records)?;
+        let mut text = Vec::new();
+        table.convert(records, &mut text).unwrap();
+        let (mut rows, mut faults) = (BTreeMap::new(), BTreeMap::new());
+        for (number, line) in
+            (1..).zip(std::str::from_utf8(&text).unwrap().lines()).filter(|(_, line)| !line.is_empty())
+        {
+            match table.check(serde_json::from_str(line).unwrap()) {
+                Ok(()) => drop(rows.insert(number, serde_json::from_str(line).unwrap())),
+                Err(error) => drop(faults.insert(number, error.message().to_owned())),
+            }
+        }
+        Ok((rows, faults))
     }
 
     fn table(text: &str) -> Result<Converted> {
-        Rows::new(file(text.as_bytes()), Format::Csv(',')).map(converted)
+        converted(text.as_bytes(), Format::Csv(','))
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_rows_or_errors(bytes in prop::collection::vec(prop::sample::select(&b"a,\"\n\r\t\xFF {"[..]), 0..40)) {
             for format in [Format::Csv(','), Format::Tsv, Format::Lines] {
-                drop(Rows::new(file(&bytes), format).map(converted));
+                drop(converted(&bytes, format));
             }
         }
     }
@@ -234,7 +221,7 @@ mod tests {
         for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}"), text.trim_end().to_owned()]
         {
             let (rows, faults) = table(&text).unwrap();
-            assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [2, 5, 6, 7], "{text:?}");
+            assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [2, 5, 7], "{text:?}");
             assert_eq!(rows[&5]["a"], "2", "{text:?}");
             let fault = "line 6: fields of the record: 1, of the header: 2";
             assert_eq!(faults, BTreeMap::from([(6, fault.to_owned())]), "{text:?}");
@@ -251,8 +238,8 @@ mod tests {
 
     #[test]
     fn lines_are_texts() {
-        let lines = file(b"\xEF\xBB\xBFone\r\n\n \ntwo, \"x\"\n\xFF\nlast");
-        let (rows, faults) = converted(Rows::new(lines, Format::Lines).unwrap());
+        let lines = b"\xEF\xBB\xBFone\r\n\n \ntwo, \"x\"\n\xFF\nlast";
+        let (rows, faults) = converted(lines, Format::Lines).unwrap();
         let texts: Vec<(u64, &str)> =
             rows.iter().filter_map(|(line, row)| Some((*line, row.get("text")?.as_str()?))).collect();
         assert_eq!(texts, [(1, "one"), (4, "two, \"x\""), (6, "last")]);

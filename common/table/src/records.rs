@@ -46,7 +46,7 @@ pub type Record = (u64, Result<Vec<String>>);
 /// The records of a table. A damaged record is an error, because what follows its quote may be other records.
 pub struct Records<R> {
     input: R,
-    format: Format,
+    pub(crate) format: Format,
     /// The number of line feeds that were read.
     feeds: u64,
 }

@@ -133,7 +133,7 @@ impl Engine {
         let (slot, reserved) = self.admit(work, body, listener)?;
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
-        if let Err(error) = self.journal.record_request(work, body.len() as u64) {
+        if let Err(error) = self.journal.record_request(work) {
             self.settle(reserved.as_ref(), None, false)?;
             return Err(error.into());
         }
@@ -151,19 +151,15 @@ impl Engine {
         exchange.took = Some(start.elapsed());
         exchange.usage = self.usage(&exchange, &work.target, Price::of);
         let settled = self.settle(reserved.as_ref(), exchange.usage, exchange.outcome.is_ok());
-        let counts = match &exchange.outcome {
-            Ok(_) => {
-                slot.answered();
-                true
+        let mut counts = true;
+        match &exchange.outcome {
+            Ok(_) => slot.answered(),
+            Err(error) if is_rate_limit(error) => counts = self.slow_down(&slot, error),
+            Err(error) if affects_all_requests(error, work) => {
+                self.shared_failure().get_or_insert_with(|| error.to_value());
             }
-            Err(error) if is_rate_limit(error) => self.slow_down(&slot, error),
-            Err(error) => {
-                if affects_all_requests(error, work) {
-                    self.shared_failure().get_or_insert_with(|| error.to_value());
-                }
-                true
-            }
-        };
+            Err(_) => {}
+        }
         // The next request in this slot sees the pause or the shared failure.
         drop(slot);
         let failed = |error| Failed { error, shown, counts };

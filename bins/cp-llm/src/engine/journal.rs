@@ -14,7 +14,6 @@ use serde_json::Value;
 
 use super::Work;
 use crate::backend::Exchange;
-use crate::wire_api::Request;
 
 /// The file name of the ledger.
 const NAME: &str = "cp-llm.jsonl";
@@ -46,15 +45,10 @@ impl Journal {
     }
 
     /// Records that a request is about to be sent.
-    pub(crate) fn record_request(&self, work: &Work, bytes: u64) -> Result<()> {
-        let Request { system, messages, tools, stream, .. } = &work.request;
-        let mut entry = self
-            .entry("llm.request", work.ready.backend.name(), work)?
-            .with("bytes", &bytes)
-            .with("stream", stream)
-            .with("messages", &messages.len())
-            .with("tools", &tools.len());
-        entry = with_some(entry, "system_hash", (!system.is_empty()).then(|| keys::hash(system.as_bytes())));
+    pub(crate) fn record_request(&self, work: &Work) -> Result<()> {
+        let mut entry = self.entry("llm.request", work.ready.backend.name(), work)?;
+        let system = Some(&work.request.system).filter(|system| !system.is_empty());
+        entry = with_some(entry, "system_hash", system.map(|system| keys::hash(system.as_bytes())));
         entry = with_some(entry, "prompt_id", work.prompt.prompt_id.as_ref());
         entry = with_some(entry, "network", work.ready.network);
         if self.keeps_content {

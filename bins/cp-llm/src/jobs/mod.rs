@@ -19,9 +19,11 @@ use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 
 use self::provider::Client;
 use self::state::{Batch, BatchJob, Row, State, encoded};
-use crate::engine::Work;
+use crate::backend::endpoint::Target;
+use crate::engine::{Engine, Work};
 use crate::pause;
 use crate::send::{Direct, RequestArgs, RequestBuilder, print_cut};
+use crate::wire_api::bad_answer;
 use crate::wire_api::ends::remark;
 
 /// The entries of these verbs in `reference`.
@@ -55,15 +57,9 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
     },
 ];
 
-/// Let a provider answer prompts later, for less
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
+/// The verbs of batches.
 #[derive(clap::Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     /// Submit prompts as a batch that their provider answers later
     Submit(Box<RequestArgs>),
     /// Print the state of batches
@@ -90,8 +86,8 @@ enum Verb {
 }
 
 /// Runs the verb.
-pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    match &args.verb {
+pub(crate) fn run(verb: &Verb, context: &mut Context) -> Result<()> {
+    match verb {
         Verb::Submit(args) => submit(args, context),
         Verb::Status { wait, ids } => status(*wait, ids, context),
         Verb::Result { ids } => result(ids, context),
@@ -100,18 +96,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
-    let direct = Direct::default();
-    let (source, engine, requests) = args.prepared(&direct, context)?;
-    let endpoint = requests.endpoint()?;
-    let client = Client::of(engine, &requests.backends, endpoint)?;
-    let mut submit = Submit { args, client, requests, works: Vec::new() };
+    let (source, engine, requests) = args.prepared(&Direct::default(), context)?;
+    let mut submit = Submit { args, engine, requests, client: None, works: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
 struct Submit<'a> {
     args: &'a RequestArgs,
-    client: Client,
+    engine: Engine,
     requests: RequestBuilder,
+    /// The client for the model of the first prompt.
+    client: Option<Client>,
     works: Vec<(Place, Work)>,
 }
 
@@ -121,16 +116,18 @@ impl Filter for Submit<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let work = self.requests.work(&body, context.out.place)?;
-        let Client { engine, endpoint, .. } = &self.client;
-        let model = &self.works.first().map_or(&work, |(_, first)| first).target.model;
-        if work.target.endpoint.name != endpoint.name || work.target.model != *model {
-            let (name, other) = (&endpoint.name, work.target.name());
-            let message = format!("all prompts of a batch must use one model of {name}: not {other}");
-            return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
+        let work = self.requests.work(&body)?;
+        let model = work.target.name();
+        match self.works.first().map(|(_, first)| first.target.name()) {
+            None => self.client = Some(Client::of(&work.target, &work.ready)?),
+            Some(first) if first != model => {
+                let message = format!("all prompts of a batch must use one model: {first}, not {model}");
+                return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
+            }
+            Some(_) => {}
         }
-        engine.note_lowered(&work)?;
-        engine.check_batch_budget(&work, work.body()?.len())?;
+        self.engine.note_lowered(&work)?;
+        self.engine.check_batch_budget(&work, work.body()?.len())?;
         self.works.push((context.out.place, work));
         context.out.defer_item();
         Ok(())
@@ -139,19 +136,17 @@ impl Filter for Submit<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         // An incomplete input is not submitted.
         signals::check()?;
-        let Client { engine, endpoint, ready, .. } = &self.client;
-        engine.report_lowered(context);
-        let Some((_, first)) = self.works.first() else { return Ok(()) };
+        self.engine.report_lowered(context);
+        let (Some(client), false) = (&self.client, self.works.is_empty()) else { return Ok(()) };
+        let (engine, Target { endpoint, model }) = (&self.engine, &client.target);
         let rows = self.works.iter().map(|(place, work)| Row::of(*place, work)).collect::<Result<Vec<_>>>()?;
-        let (model, base) = (first.target.model.clone(), self.client.server().map(|server| server.base.clone()));
-        let input_hash = keys::hash(&encoded(&(&endpoint.name, &base, &model, &rows))?);
+        let input_hash = keys::hash(&encoded(&(&endpoint.name, endpoint.base(), model, &rows))?);
         let request_id = self.args.request_id.as_deref();
         let named = request_id.map(|id| keys::hash(format!("request {id}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
         let job = BatchJob {
             job_id: format!("BAT-{}", &digits[..16]),
-            backend: ready.backend.name().to_owned(),
-            endpoint: base,
+            endpoint: endpoint.name.clone(),
             count: rows.len() as u64,
             created_at: clock::now(),
             input_hash: input_hash.clone(),
@@ -159,8 +154,7 @@ impl Filter for Submit<'_> {
         };
         let new = Batch {
             job,
-            endpoint: endpoint.name.clone(),
-            model,
+            model: model.clone(),
             fail_on: engine.fail_on.clone(),
             stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
             schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
@@ -174,20 +168,20 @@ impl Filter for Submit<'_> {
             return Err(error.hint("use a new id for a new request").fatal());
         }
         if !batch.path.exists() {
-            let mut lines = Vec::new();
+            let mut bodies = Vec::new();
             for (number, (_, work)) in self.works.iter_mut().enumerate() {
                 let body = work.body()?;
                 work.batch = Some(batch.job.row(number));
-                engine.journal.record_request(work, body.len() as u64)?;
-                lines.push(self.client.line(number, &body));
+                engine.journal.record_request(work)?;
+                bodies.push(body);
             }
             // A signal waits until a batch that is paid for is recorded.
             let _effect = signals::effect();
-            let made = self.client.create(&mut batch, &lines).map_err(Error::fatal);
-            engine.journal.record_batch(&batch.job, made.as_ref().err(), self.client.server().is_some())?;
+            let made = client.create(&mut batch, &bodies).map_err(Error::fatal);
+            engine.journal.record_batch(&batch.job, made.as_ref().err(), client.server().is_some())?;
             made?;
         }
-        context.out.record(Kind::Item, &self.client.progress(&batch).map_err(Error::fatal)?.0)?;
+        context.out.record(Kind::Item, &client.progress(&batch).map_err(Error::fatal)?)?;
         self.works.iter().for_each(|_| context.out.item_succeeded());
         Ok(())
     }
@@ -221,7 +215,7 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
     let client = Client::of_batch(batch, context)?;
     let (mut shown, mut wait) = (context.out.progress(), WAITS.0);
     loop {
-        match client.progress(batch).map(|(job, _)| job) {
+        match client.progress(batch) {
             Ok(job) if waits && !job.is_ended() => {
                 shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
             }
@@ -243,7 +237,7 @@ fn result(ids: &[String], context: &mut Context) -> Result<()> {
     for id in ids {
         let (mut batch, _lock) = Batch::find(&context.home, id)?.locked()?;
         if batch.rows.iter().any(|row| row.outcome.is_none()) {
-            Client::of_batch(&batch, context)?.fetch(&mut batch)?;
+            Client::of_batch(&batch, context)?.fetch(&mut batch, context)?;
         }
         if ids.len() > 1 || batch.rows.iter().any(|row| row.index.is_some()) {
             context.out.streaming()?;
@@ -265,10 +259,8 @@ fn result(ids: &[String], context: &mut Context) -> Result<()> {
 
 /// The error of a row without a result.
 fn missing() -> Error {
-    Error::new(Code::Server, "the provider sent no result for this row")
-        .with("origin", "upstream")
-        .with("reason", "missing")
-        .hint("ask for the results again, or submit the row again")
+    let error = bad_answer("missing", "the provider sent no result for this row");
+    error.hint("ask for the results again, or submit the row again")
 }
 
 fn cancel(id: &str, context: &mut Context) -> Result<()> {
@@ -281,5 +273,5 @@ fn cancel(id: &str, context: &mut Context) -> Result<()> {
     let client = Client::of_batch(&batch, context)?;
     let _effect = signals::effect();
     client.cancel(id)?;
-    context.out.answer(&client.progress(&batch)?.0)
+    context.out.answer(&client.progress(&batch)?)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::state::{Batch, BatchJob, Row, State};
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{BackendOptions, Endpoint, Target};
+use crate::backend::endpoint::{BackendOptions, Target};
 use crate::backend::server::Server;
 use crate::backend::{Backends, Exchange, Ready};
 use crate::engine::schema::AnswerSchema;
@@ -28,42 +28,34 @@ const FORM: [&str; 2] = [
 ];
 const FORM_TYPE: &str = "multipart/form-data; boundary=cp-batch";
 
-/// The client of an endpoint that takes batches.
+/// The client for a model of an endpoint that takes batches.
 pub(super) struct Client {
-    pub engine: Engine,
-    pub endpoint: Arc<Endpoint>,
-    pub ready: Ready,
+    pub target: Target,
+    ready: Ready,
     api: BatchApi,
 }
 
 impl Client {
-    /// The client of an endpoint. Fails if its backend has no batches.
-    pub(super) fn of(engine: Engine, backends: &Backends, endpoint: Arc<Endpoint>) -> Result<Self> {
-        let ready = backends.of(&endpoint)?;
+    /// The client for a model. Fails if its backend has no batches.
+    pub(super) fn of(target: &Target, ready: &Ready) -> Result<Self> {
         let name = ready.backend.name();
         let api = match ready.backend.server() {
             Some(server) => server.api.batch_api,
             None => (name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }),
         };
-        let Some(api) = api else {
-            let error = Error::usage(format!("the backend {name} has no batches")).fatal();
-            return Err(error.hint(
-                "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend",
-            ));
-        };
-        Ok(Self { engine, endpoint, ready, api })
+        let hint = "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend";
+        let missing = || Error::usage(format!("the backend {name} has no batches")).hint(hint).fatal();
+        let api = api.ok_or_else(missing)?;
+        Ok(Self { target: target.clone(), ready: ready.clone(), api })
     }
 
-    /// The client that reads the answers of a batch, with the schema of its submission.
+    /// The client for the model of a batch.
     pub(super) fn of_batch(batch: &Batch, context: &Context) -> Result<Self> {
-        let policy = Policy::load(context)?;
-        let options = BackendOptions::new(LIMIT, policy.permission());
+        let options = BackendOptions::new(LIMIT, Policy::load(context)?.permission());
         let options = BackendOptions { stub_script: batch.stub_script.clone(), ..options };
-        let endpoint = Endpoints::load(context, Some(&batch.endpoint))?.default_for(None)?;
-        let mut engine = Engine::new(context, policy.table.log_content)?;
-        engine.fail_on.clone_from(&batch.fail_on);
-        engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
-        Self::of(engine, &Backends::new(options), endpoint)
+        let endpoint = Endpoints::load(context, Some(&batch.job.endpoint))?.default_for(None)?;
+        let ready = Backends::new(options).of(&endpoint)?;
+        Self::of(&Target { endpoint, model: batch.model.clone() }, &ready)
     }
 
     /// The server; the stub has none.
@@ -81,30 +73,13 @@ impl Client {
             position: number as u64,
             ..Request::default()
         };
-        let endpoint = Arc::clone(&self.endpoint);
-        let target = Target { endpoint, model: batch.model.clone() };
-        Work::new(prompt.clone(), request, target, self.ready.clone()).of_batch(batch.job.row(number), request_hash)
+        let work = Work::new(prompt.clone(), request, self.target.clone(), self.ready.clone());
+        work.of_batch(batch.job.row(number), request_hash)
     }
 
-    /// The path of a single request, as a batch names it.
-    fn url(&self) -> String {
-        let path = self.server().map(|server| (server.api.path)(&Request::default()));
-        format!("/v1{}", path.unwrap_or_default())
-    }
-
-    /// A request as a line of a batch.
-    pub(super) fn line(&self, number: usize, body: &[u8]) -> Vec<u8> {
-        let head = if self.api.has_file {
-            format!(r#"{{"custom_id":"row-{number}","method":"POST","url":"{}","body":"#, self.url())
-        } else {
-            format!(r#"{{"custom_id":"row-{number}","params":"#)
-        };
-        [head.as_bytes(), body, b"}\n"].concat()
-    }
-
-    /// Creates the batch of these lines at the provider and keeps its id. The batch is removed after a failure, unless
-    /// the provider may have created it.
-    pub(super) fn create(&self, batch: &mut Batch, requests: &[Vec<u8>]) -> Result<()> {
+    /// Creates the batch of these requests at the provider and keeps its id. The batch is removed after a failure,
+    /// unless the provider may have created it.
+    pub(super) fn create(&self, batch: &mut Batch, requests: &[Arc<Vec<u8>>]) -> Result<()> {
         let Some(server) = self.server() else {
             batch.job.provider_id = Some("stub".to_owned());
             return batch.save();
@@ -131,40 +106,47 @@ impl Client {
     }
 
     /// The body of the request that creates a batch. Its file, if it has one, is uploaded.
-    fn body(&self, server: &Server, batch: &Batch, requests: &[Vec<u8>]) -> Result<Vec<u8>> {
+    fn body(&self, server: &Server, batch: &Batch, requests: &[Arc<Vec<u8>>]) -> Result<Vec<u8>> {
+        let url = format!("/v1{}", (server.api.path)(&Request::default()));
+        let members = if self.api.has_file {
+            format!(r#""method":"POST","url":"{url}","body""#)
+        } else {
+            r#""params""#.to_owned()
+        };
+        let line = |(number, request): (usize, &Arc<Vec<u8>>)| {
+            let head = format!(r#"{{"custom_id":"row-{number}",{members}:"#);
+            [head.as_bytes(), request, b"}\n"].concat()
+        };
+        let lines: Vec<Vec<u8>> = requests.iter().enumerate().map(line).collect();
         if !self.api.has_file {
-            return Ok([b"{\"requests\":[", &*requests.join(&b','), b"]}"].concat());
+            return Ok([b"{\"requests\":[", &*lines.join(&b','), b"]}"].concat());
         }
-        let form = [FORM[0].as_bytes(), &requests.concat(), FORM[1].as_bytes()].concat();
+        let form = [FORM[0].as_bytes(), &lines.concat(), FORM[1].as_bytes()].concat();
         let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None)?, "id")?;
         let metadata = json!({"cp_batch": batch.job.job_id});
-        let body =
-            json!({"input_file_id": file, "endpoint": self.url(), "completion_window": "24h", "metadata": metadata});
+        let body = json!({"input_file_id": file, "endpoint": url, "completion_window": "24h", "metadata": metadata});
         Ok(body.to_string().into_bytes())
     }
 
-    /// The state of the batch, and the paths of its results. Fails if it was not submitted completely.
-    pub(super) fn progress(&self, batch: &Batch) -> Result<(BatchJob, Vec<String>)> {
+    /// The state of the batch. Fails if it was not submitted completely.
+    pub(super) fn progress(&self, batch: &Batch) -> Result<BatchJob> {
         let job = batch.job.clone();
         let Some(id) = &job.provider_id else { return Err(self.interrupted(batch)) };
-        let path = format!("{}/{id}", self.api.path);
         let Some(server) = self.server() else {
-            return Ok((BatchJob { status: State::Succeeded, done: job.count, ..job }, Vec::new()));
+            return Ok(BatchJob { status: State::Succeeded, done: job.count, ..job });
         };
+        let path = format!("{}/{id}", self.api.path);
         let found = server.resource(&path)?;
         let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(&found, name).ok());
-        let results = if self.api.has_file {
-            files.map(|file| format!("/files/{file}/content")).collect()
-        } else {
-            vec![format!("{path}/results")]
-        };
-        Ok((progress(job, &found), results))
+        let files = files.map(|file| format!("/files/{file}/content")).collect();
+        let results = if self.api.has_file { files } else { vec![format!("{path}/results")] };
+        Ok(BatchJob { results, ..progress(job, &found) })
     }
 
     /// Takes the results of a batch, which must have ended, from its provider. An outcome is on the ledger and in the
     /// state file before it is printed.
-    pub(super) fn fetch(&self, batch: &mut Batch) -> Result<()> {
-        let (job, paths) = self.progress(batch)?;
+    pub(super) fn fetch(&self, batch: &mut Batch, context: &Context) -> Result<()> {
+        let job = self.progress(batch)?;
         if !job.is_ended() {
             return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
                 .with("reason", "not_ended")
@@ -180,7 +162,7 @@ impl Client {
                 let failed = || Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)));
                 results.extend(all.map(|number| (number, failed())));
             }
-            (Some(server), None) => paths.iter().try_for_each(|path| {
+            (Some(server), None) => job.results.iter().try_for_each(|path| {
                 server.lines(path, &mut |bytes| {
                     let line = parsed(bytes).unwrap_or_default();
                     let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
@@ -189,11 +171,14 @@ impl Client {
                 })
             })?,
         }
+        let mut engine = Engine::new(context, Policy::load(context)?.table.log_content)?;
+        engine.fail_on.clone_from(&batch.fail_on);
+        engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
         // A signal waits until the outcomes are both on the ledger and in the state file.
         let _effect = signals::effect();
         for (number, exchange) in results {
             if batch.rows.get(number).is_some_and(|row| row.outcome.is_none()) {
-                let outcome = self.engine.message_of_row(&mut self.work(batch, number), exchange)?;
+                let outcome = engine.message_of_row(&mut self.work(batch, number), exchange)?;
                 batch.rows[number].outcome = Some(Box::new(outcome.map_err(|error| error.to_value())));
             }
         }

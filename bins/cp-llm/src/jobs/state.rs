@@ -48,8 +48,6 @@ impl Row {
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Batch {
     pub job: BatchJob,
-    /// The name of the endpoint.
-    pub endpoint: String,
     pub model: String,
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
@@ -160,11 +158,8 @@ pub(crate) struct BatchJob {
     /// The id at the provider; absent until the provider has confirmed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// The backend that answers.
-    pub backend: String,
-    /// The base URL of the server; absent for a backend without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
+    /// The name of the endpoint.
+    pub endpoint: String,
     /// The number of requests.
     pub count: u64,
     /// The number of finished requests, including failed ones.
@@ -176,6 +171,9 @@ pub(crate) struct BatchJob {
     /// The error of the whole batch, in the words of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// The paths of the results at the provider.
+    #[serde(skip)]
+    pub results: Vec<String>,
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,

@@ -224,7 +224,7 @@ impl Send<'_> {
         outcome
     }
 
-    /// Prints a message. A paid one is flushed, so that a later failure cannot lose it.
+    /// Prints a message, and flushes it, so that a later failure cannot lose an answer that is paid for.
     fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
         match &self.writer {
             Some(writer) => {
@@ -235,7 +235,7 @@ impl Send<'_> {
             }
             None => context.out.record(Kind::Message, message)?,
         }
-        if self.requests.backends.is_metered() { context.out.flush() } else { Ok(()) }
+        context.out.flush()
     }
 
     /// Sends a prompt and prints its answer.
@@ -272,7 +272,7 @@ impl Filter for Send<'_> {
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
-        let work = self.requests.work(&body, context.out.place);
+        let work = self.requests.work(&body);
         if let (Ok(work), Some(earlier), Some(index)) = (&work, &self.earlier, context.out.place.index)
             && earlier.has_answered(index, work)?
         {

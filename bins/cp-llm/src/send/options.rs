@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use cp_common::context::given;
-use cp_common::context::options::{StreamOptions, seconds, text_or_file};
+use cp_common::context::options::{StreamOptions, positive_seconds, seconds, text_or_file};
 use cp_common::home::make_directory;
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
@@ -64,8 +64,8 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "T", help_heading = "Request", hide_short_help = true)]
     temperature: Option<f64>,
     /// The time limit of one attempt
-    #[arg(long, value_name = "DURATION", value_parser = above_zero, default_value = "600s", help_heading = "Limits")]
-    timeout: Duration,
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, default_value = "600s", help_heading = "Limits")]
+    timeout: f64,
     /// Ends that are failures although the answer is whole, or was cut at --max-tokens
     #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
@@ -113,8 +113,8 @@ pub(crate) struct Direct {
     #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
     /// The longest pause in a stream
-    #[arg(long, value_name = "DURATION", value_parser = above_zero, default_value = "120s", hide_short_help = true)]
-    idle_timeout: Duration,
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, default_value = "120s", hide_short_help = true)]
+    idle_timeout: f64,
     /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
@@ -177,7 +177,10 @@ impl RequestArgs {
         let model = self.model.as_deref().filter(|model| !model.is_empty());
         let model = model.map(|model| endpoints.target(model)).transpose()?;
         let backends = Backends::new(BackendOptions {
-            timeouts: Timeouts { total: self.timeout, idle: streams.then_some(direct.idle_timeout) },
+            timeouts: Timeouts {
+                total: Duration::from_secs_f64(self.timeout),
+                idle: streams.then_some(Duration::from_secs_f64(direct.idle_timeout)),
+            },
             connections: jobs,
             needs_key: sends,
             stub_script: script,
@@ -261,17 +264,14 @@ impl Direct {
         for file in [record, &self.resume, &self.budget_file, cache.as_ref().unwrap_or(&None)].into_iter().flatten() {
             cp_policy::check_writable(&context.home, file)?;
         }
-        let (file, purpose) = match (record, replay, cache) {
-            (Some(file), ..) => (file.clone(), Use::Record),
-            (_, Some(file), _) => (file.clone(), Use::Replay),
-            (.., Some(Some(file))) => (file.clone(), Use::Cache),
-            (.., Some(None)) => {
-                make_directory(&context.home.path("state"))?;
-                (context.home.state("llm-cache.jsonl"), Use::Cache)
-            }
-            _ => return Ok(None),
-        };
-        Recordings::open(&file, purpose, &|message| context.warn(message)).map(Some)
+        if *cache == Some(None) {
+            make_directory(&context.home.path("state"))?;
+        }
+        let usual = || context.home.state("llm-cache.jsonl");
+        let cache = cache.as_ref().map(|file| file.clone().unwrap_or_else(usual));
+        let uses = [(record, Use::Record), (replay, Use::Replay), (&cache, Use::Cache)];
+        let named = uses.into_iter().find_map(|(file, purpose)| Some((file.as_ref()?, purpose)));
+        named.map(|(file, purpose)| Recordings::open(file, purpose, &|message| context.warn(message))).transpose()
     }
 }
 
@@ -282,10 +282,4 @@ fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
     let text = given::bytes(file, LONGEST).map_err(Error::fatal)?;
     serde_json::from_slice(&text)
         .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
-}
-
-/// Parses a duration that limits a request. A limit of 0 would end each request.
-fn above_zero(text: &str) -> Result<Duration, &'static str> {
-    let given = Duration::from_secs_f64(seconds(text)?);
-    if given.is_zero() { Err("must be above 0") } else { Ok(given) }
 }

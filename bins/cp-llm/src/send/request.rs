@@ -1,11 +1,9 @@
 //! The request that a prompt becomes: options override the members of the prompt. `--dry-run` prints it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::context::given::text_of;
-use cp_common::output::Place;
 use cp_common::stream::filter::Body;
 use cp_common::wire::{Content, Prompt, Reply, ToolSpec, record};
 use cp_common::{Code, Error, Result};
@@ -16,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{Endpoint, Target};
+use crate::backend::endpoint::Target;
 use crate::engine::{Engine, Work};
 use crate::policy::Policy;
 use crate::wire_api::Request;
@@ -43,11 +41,12 @@ pub(crate) struct RequestBuilder {
 
 impl RequestBuilder {
     /// Prepares an item of the input.
-    pub(crate) fn work(&self, body: &Body<'_>, place: Place) -> Result<Work> {
+    pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match (body, &self.table) {
             (Body::Text(text), _) => self.checked_work(Prompt::of_text(text_of(text)?), Map::new()),
             (Body::Row(row), Some((table, template))) => {
-                let text = table.check(place).and_then(|()| template.render(&BTreeMap::new(), Some(row), None));
+                table.check(row)?;
+                let text = template.render(&BTreeMap::new(), Some(row), None);
                 let prompt = text.map(|text| Prompt { row: Some((*row).to_owned()), ..Prompt::of_text(&text) });
                 prompt.and_then(|prompt| self.checked_work(prompt, Map::new())).map_err(|e| e.with_row(Some(row)))
             }
@@ -55,14 +54,6 @@ impl RequestBuilder {
             (Body::Record(record), _) => {
                 self.work_of_data(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
             }
-        }
-    }
-
-    /// The endpoint for prompts that name none.
-    pub(crate) fn endpoint(&self) -> Result<Arc<Endpoint>> {
-        match &self.model {
-            Some(model) => Ok(Arc::clone(&model.endpoint)),
-            None => self.endpoints.default_for(None),
         }
     }
 
