@@ -107,6 +107,12 @@ impl Backends {
         made.entry(endpoint.name.clone()).or_insert_with(|| self.make(endpoint)).clone()
     }
 
+    /// True if one of them may cost money.
+    pub(crate) fn is_metered(&self) -> bool {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.values().flatten().any(|ready| ready.backend.is_metered())
+    }
+
     fn make(&self, endpoint: &Endpoint) -> Result<Ready> {
         let backend = endpoint.backend(&self.options)?;
         let network = if backend.is_metered() { self.options.network.clone()? } else { None };

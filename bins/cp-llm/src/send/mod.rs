@@ -224,7 +224,7 @@ impl Send<'_> {
         outcome
     }
 
-    /// Prints a message, and flushes it, so that a later failure cannot lose an answer that is paid for.
+    /// Prints a message. A paid one is flushed, so that a later failure cannot lose it.
     fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
         match &self.writer {
             Some(writer) => {
@@ -235,7 +235,7 @@ impl Send<'_> {
             }
             None => context.out.record(Kind::Message, message)?,
         }
-        context.out.flush()
+        if self.requests.backends.is_metered() { context.out.flush() } else { Ok(()) }
     }
 
     /// Sends a prompt and prints its answer.
