@@ -179,4 +179,28 @@ fn wrong_suite_is_an_error_with_its_reason() {
     assert_eq!(eval(&place, "cp-eval suite.toml").status, 2);
     assert_eq!(eval(&place, "cp-eval nowhere").status, 3);
     assert_eq!(eval(&place, "cp-eval suite.toml --min x").status, 2);
+    // What is wrong in a grader is said on standard output, once, and without the words of jq.
+    for (grader, exit, reason) in [
+        ("jq\"\nexpression = '.answer |'", 2, "the grader jq: syntax error, unexpected"),
+        ("jq\"\nexpression = 'nofun'", 2, "the grader jq: nofun/0 is not defined"),
+        ("regex\"\nvalue = '('", 2, "the grader regex: "),
+        ("shell\"\ncommand = 'grep -q i'", 4, "the grader shell: the request names no operation of `shell`"),
+    ] {
+        let ran = eval(&suite(&format!("[[graders]]\ntype = \"{grader}\n")), "cp-eval suite.toml");
+        let message = ran.closing()["error"]["message"].as_str().unwrap().to_owned();
+        assert_eq!(ran.status, exit, "{grader}: {ran:?}");
+        assert!(message.matches(reason).count() == 1 && !message.contains("jq: error"), "{grader}: {message}");
+        assert!(!message.contains("`the request"), "{grader}: {message}");
+    }
+    for (options, reason) in [
+        ("--version", "unknown option --version"),
+        ("--json", "unknown option --json"),
+        ("--frob=1 x", "unknown option --frob"),
+        ("--min", "--min needs a value"),
+    ] {
+        let ran = eval(&place, &format!("cp-eval {options}"));
+        assert_eq!((ran.status, &ran.closing()["error"]["message"]), (2, &reason.into()), "{options}");
+    }
+    let help = eval(&place, "cp-eval --help").success().stdout;
+    assert!(help.lines().all(|line| line.len() <= 80), "{help}");
 }
