@@ -272,22 +272,16 @@ impl Reply for Stats {
     }
 }
 
-/// How wide the longest bar is.
-const BAR: u64 = 20;
-
 fn table(title: &str, rows: &[Row]) -> String {
-    let head = [title, "count", "", "input", "output", "usd", "p50 ms", "p90 ms", "p99 ms"].map(str::to_owned);
-    let most = rows.iter().map(|row| row.count).max().unwrap_or(1).max(1);
+    let head = [title, "count", "input", "output", "usd", "p50 ms", "p90 ms", "p99 ms"].map(str::to_owned);
     let mut cells = vec![head];
     for row in rows {
         let time = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
         let number = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
-        let bar = usize::try_from((row.count * BAR).div_ceil(most)).unwrap_or(0);
         let usd = row.usage.cost_usd.map_or_else(|| "-".to_owned(), |usd| format!("{usd:.4}"));
         cells.push([
             row.name.clone().unwrap_or_else(|| "-".to_owned()),
             row.count.to_string(),
-            "█".repeat(bar),
             number(row.usage.input_tokens),
             number(row.usage.output_tokens),
             usd,
@@ -297,15 +291,14 @@ fn table(title: &str, rows: &[Row]) -> String {
         ]);
     }
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..9).map(width).collect();
+    let widths: Vec<usize> = (0..8).map(width).collect();
     let mut text = String::new();
     for row in &cells {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let space = " ".repeat(widths[column] - cell.chars().count());
-            // Names and bars begin at the left, numbers end at the right.
-            let left = column == 0 || column == 2;
-            line.extend(if left { [cell, space.as_str(), "  "] } else { [space.as_str(), cell, "  "] });
+            // Names begin at the left, numbers end at the right.
+            line.extend(if column == 0 { [cell, space.as_str(), "  "] } else { [space.as_str(), cell, "  "] });
         }
         text.push_str(line.trim_end());
         text.push('\n');
