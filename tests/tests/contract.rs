@@ -54,8 +54,23 @@ fn wrong_command_line_is_a_usage_error_that_names_the_nearest() {
         let hint = "did you mean `--format`?";
         assert_eq!((&details["nearest"], &details["hint"]), (&"--format".into(), &hint.into()), "{verb:?}");
     }
-    let hint = refused("cp-log query --nothing-like-it")["hint"].clone();
-    assert_eq!(hint, "`cp-log query --help` lists the options");
+    let hint = |line: &str| refused(line)["hint"].clone();
+    assert_eq!(hint("cp-log query --nothing-like-it"), "`cp-log query --help` lists the options");
+    assert_eq!(hint("cp-llm -5"), "write -- before a text that begins with a hyphen");
+    assert_eq!(hint("cp-toolloop undo"), "`cp-toolloop runs` lists them");
+    // A suggestion is at most a third of its letters away, or the rest of a word.
+    for (line, near) in [
+        ("cp-log tail", ""),
+        ("cp-log log", ""),
+        ("cp-log completions tcsh", ""),
+        ("cp-log query --fields nope", ""),
+        ("cp-log qurey", "query"),
+        ("cp-log completions bsh", "bash"),
+        ("cp-llm --budget 3", "--budget-usd"),
+        ("cp-exec hook instal claude", "install"),
+    ] {
+        assert_eq!(refused(line)["nearest"].as_str().unwrap_or_default(), near, "{line}");
+    }
 }
 
 #[test]

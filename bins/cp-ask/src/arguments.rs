@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _, Subcommand};
-use cp_common::program::{VERSION, message_of};
+use cp_common::program::{VERSION, message_of, usage_error};
 use cp_common::wire::misspelt_verb;
 use cp_common::{Error, Result};
 
@@ -107,9 +107,11 @@ impl Question {
         Ok(())
     }
 
-    /// True if there must be standard input, because there is neither a text nor a template, or `-` stands for it.
+    /// True if there must be standard input, because something is sent and there is neither a text nor a template, or
+    /// `-` stands for it.
     pub(crate) fn needs_input(&self) -> bool {
-        self.text.is_empty() && self.one("template").is_none() || self.reads_input
+        let has_text = !self.text.is_empty() || self.one("template").is_some();
+        self.one("save").is_none() && (self.reads_input || !has_text)
     }
 
     /// True if standard input is an attachment or a context file.
@@ -196,6 +198,7 @@ pub(crate) fn command() -> clap::Command {
     let command = command
         .about("Send a text to a model and print the answer")
         .version(VERSION)
+        .bin_name("cp-ask")
         .disable_help_subcommand(true)
         .no_binary_name(true)
         .args_conflicts_with_subcommands(true)
@@ -239,15 +242,13 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
     if words.len() == 1 && texts.is_empty() && !is_verb {
         check_word(first)?;
     }
-    let given = match command().try_get_matches_from(if is_verb { &arguments[skipped..] } else { options }) {
+    let mut command = command();
+    let given = match command.try_get_matches_from_mut(if is_verb { &arguments[skipped..] } else { options }) {
         Ok(given) => given,
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             return Ok(Arguments::Print(e.to_string()));
         }
-        Err(e) => {
-            let hint = "see cp-ask help, or write -- before a text that starts with a hyphen";
-            return Err(Error::usage(message_of(&e)).hint(hint));
-        }
+        Err(e) => return Err(usage_error("cp-ask", &command, arguments, &e)),
     };
     if is_verb {
         let agent = options[..skipped].last().map(|word| word.to_string_lossy());

@@ -13,7 +13,7 @@ use crate::context::options::Shared;
 use crate::program::command::{self, Standard, help};
 use crate::program::completion;
 use crate::program::identity::{Input, Program, VERSION, VerbDoc};
-use crate::wire::{Code, Error, Result, misspelt_verb};
+use crate::wire::{Code, Error, Result, misspelt_verb, nearest};
 
 /// Builds the command tree of a program: its own verbs, and the verbs and options of every program.
 pub(super) fn command_of<C: Parser>(program: &Program) -> Command {
@@ -73,7 +73,7 @@ pub(super) fn parse<C: Parser>(program: &'static Program, arguments: &[OsString]
             let is_short = arguments.iter().all(|word| word != "--help");
             return page(&command, reached(&command), is_short, 0);
         }
-        Err(e) => return Err(usage_error(program, reached(&command), &e)),
+        Err(e) => return Err(usage_error(program.name, &command, arguments, &e)),
     };
     match matches.subcommand() {
         Some(("version", _)) => return version(),
@@ -93,7 +93,7 @@ pub(super) fn parse<C: Parser>(program: &'static Program, arguments: &[OsString]
         None => C::from_arg_matches(&matches).map(Work::Own),
     };
     let read = work.and_then(|work| Ok((work, Box::new(Shared::from_arg_matches(&matches)?))));
-    let (work, options) = read.map_err(|e| usage_error(program, reached(&command), &e))?;
+    let (work, options) = read.map_err(|e| usage_error(program.name, &command, arguments, &e))?;
     let doc = program.verbs.iter().find(|doc| doc.path == verb);
     Ok(Parsed::Line(Box::new(Line { program, matches, verb, doc }), options, work))
 }
@@ -160,14 +160,14 @@ fn check_spelling(program: &Program, root: &Command, matches: &ArgMatches, argum
         .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)))
 }
 
-/// Converts clap's error to ours: the mistake, the nearest known name, and a hint. `verb` is the deepest verb that clap
-/// reached.
-pub(super) fn usage_error(program: &Program, verb: &clap::Command, error: &clap::Error) -> Error {
-    let name = verb.get_bin_name().unwrap_or(program.name);
+/// Converts clap's error to ours: the mistake, the nearest known name, and a hint.
+pub fn usage_error(program: &str, root: &Command, arguments: &[OsString], error: &clap::Error) -> Error {
+    let verb = reached(root);
+    let name = verb.get_bin_name().unwrap_or(program);
     let word = |kind| match error.get(kind)? {
-        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::String(word) => Some(word.as_str()),
         // The best one is the last.
-        ContextValue::Strings(words) => words.last().cloned(),
+        ContextValue::Strings(words) => words.last().map(String::as_str),
         _ => None,
     };
     match error.kind() {
@@ -183,17 +183,30 @@ pub(super) fn usage_error(program: &Program, verb: &clap::Command, error: &clap:
         _ => {}
     }
     let usage = Error::usage(message_of(error).replace("subcommand", "verb"));
+    let wrong = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue, ContextKind::InvalidArg];
+    let wrong = wrong.into_iter().find_map(word).unwrap_or_default();
     let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
-    if let Some(nearest) = suggested.into_iter().find_map(word) {
-        return usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?"));
+    let is_near = |known: &&str| known.starts_with(wrong) || nearest(wrong, [*known]).is_some();
+    let misspelt = |word: &OsString| misspelt_verb(word.to_str()?, command::below(verb).map(Command::get_name));
+    let is_word = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidValue);
+    // A misspelt verb can be taken for an operand, so that what follows it is unexpected.
+    let misspelt = || arguments.iter().filter(|_| is_word).find_map(misspelt);
+    if let Some(near) = suggested.into_iter().find_map(word).filter(is_near).or_else(misspelt) {
+        return usage.with("nearest", near).hint(format!("did you mean `{near}`?"));
     }
-    // An option's name has no white space.
-    let is_text = || word(ContextKind::InvalidArg).is_some_and(|word| word.contains(char::is_whitespace));
+    // An option has no white space, and its name after one hyphen is a letter.
+    let is_text = wrong.contains(char::is_whitespace) || wrong.starts_with('-') && !wrong.starts_with("--");
+    let list = wrong.trim_matches(['<', '>']).to_lowercase() + "s";
     match error.kind() {
-        ErrorKind::ArgumentConflict if verb.get_positionals().any(command::is_command) => {
-            usage.hint(format!("quote a command line as one word: {} -c 'ls -l | wc -l'", program.name))
+        ErrorKind::MissingRequiredArgument if root.find_subcommand(&list).is_some() => {
+            usage.hint(format!("`{program} {list}` lists them"))
         }
-        ErrorKind::UnknownArgument if is_text() => usage.hint("write -- before a text that begins with a dash"),
+        ErrorKind::ArgumentConflict if verb.get_positionals().any(command::is_command) => {
+            usage.hint(format!("quote a command line as one word: {program} -c 'ls -l | wc -l'"))
+        }
+        ErrorKind::UnknownArgument if is_text && verb.get_positionals().next().is_some() => {
+            usage.hint("write -- before a text that begins with a hyphen")
+        }
         _ => usage.hint(format!("`{name} --help` lists the options")),
     }
 }
@@ -202,7 +215,25 @@ pub(super) fn usage_error(program: &Program, verb: &clap::Command, error: &clap:
 pub fn message_of(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    lines.join(" ").trim_start_matches("error: ").to_owned()
+    let line = lines.join(" ").trim_start_matches("error: ").to_owned();
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    line.replace(&cause, &expected(&cause))
+}
+
+/// Returns what is expected instead of a number that Rust or clap cannot parse; another cause as it is.
+fn expected(cause: &str) -> String {
+    if let Some((_, range)) = cause.split_once(" is not in ") {
+        let range = range.replace(&format!("..{}", u64::MAX), " or more").replace("..=", " to ");
+        return format!("expected a whole number, {range}");
+    }
+    match cause {
+        "invalid float literal" | "cannot parse float from empty string" => "expected a number",
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "expected a whole number in digits"
+        }
+        _ => cause,
+    }
+    .to_owned()
 }
 
 /// Rejects a path that is not UTF-8 if another process receives it as text, because it would name a different file
@@ -289,6 +320,24 @@ mod tests {
         for line in ["chek it", "-- chek", "--name chek", "run check", "che"] {
             assert_eq!(verb(line), "", "{line}");
         }
+    }
+
+    /// A refusal names the expected kind of number. Another cause stays as it is.
+    #[test]
+    fn number_that_cannot_be_parsed_is_refused_with_what_is_expected() {
+        let of = |kind: clap::builder::ValueParser, word: &str| {
+            let number = clap::Arg::new("n").long("n").value_parser(kind);
+            let parsed = Command::new("p").arg(number).try_get_matches_from(["p", &format!("--n={word}")]);
+            message_of(&parsed.unwrap_err()).rsplit_once(": ").unwrap().1.to_owned()
+        };
+        let other = |_: &str| Err::<u64, _>("no digit found in it");
+        for word in ["x", "-1", ""] {
+            assert_eq!(of(clap::value_parser!(usize).into(), word), "expected a whole number in digits", "{word}");
+        }
+        assert_eq!(of(clap::value_parser!(u64).range(1..).into(), "0"), "expected a whole number, 1 or more");
+        assert_eq!(of(clap::value_parser!(u16).range(1..=32).into(), "33"), "expected a whole number, 1 to 32");
+        assert_eq!(of(clap::value_parser!(f64).into(), "x"), "expected a number");
+        assert_eq!(of(clap::builder::ValueParser::new(other), "x"), "no digit found in it");
     }
 
     #[test]

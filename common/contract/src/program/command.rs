@@ -105,12 +105,12 @@ pub(super) fn help(program: &Program, root: &Command, verb: &Command, is_short: 
         let standard = VERBS.map(|doc| doc.path).join(", ");
         format!("Every program has: {standard}.\n`{name} --help` has every option")
     } else {
-        format!("`{} VERB --help` has the options of a verb", program.name)
+        format!("`{} VERB --help` has a verb's options", program.name)
     };
     let parts = [format!("{name}: {about}"), format!("Usage: {usage}"), examples, options, verbs];
     let parts: Vec<&str> = parts.iter().map(|part| part.trim_end()).filter(|part| !part.is_empty()).collect();
     format!(
-        "{}\n\nResults are text at a terminal and JSON elsewhere; --format chooses.\n{more}, `man {}` the whole manual.\n",
+        "{}\n\nResults are text at a terminal and JSON elsewhere; --format chooses.\n{more}, `man {}` the manual.\n",
         parts.join("\n\n"),
         program.name
     )

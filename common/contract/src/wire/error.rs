@@ -389,12 +389,13 @@ pub fn misspelt_verb<'a>(word: &str, verbs: impl IntoIterator<Item = &'a str>) -
     verbs.into_iter().find(|verb| is_word && osa_distance(word, verb) == 1)
 }
 
-/// Returns the known word nearest to `word`, at most two edits away (insert, delete, replace, swap neighbours).
+/// Returns the known word nearest to `word`, at most a third of its letters and two edits away (insert, delete, replace,
+/// swap neighbours).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|known| (osa_distance(word, known), known))
-        .filter(|(distance, known)| *distance <= 2 && *distance < known.chars().count())
+        .filter(|(distance, known)| *distance <= (known.chars().count() / 3).min(2))
         .min()
         .map(|(_, known)| known)
 }
@@ -434,8 +435,16 @@ mod tests {
         assert_eq!(nearest("qurey", verbs), Some("query"));
         assert_eq!(nearest("vrfy", verbs), Some("verify"));
         assert_eq!(nearest("hello", verbs), None);
-        assert_eq!(nearest("hi", ["tip"]), Some("tip"));
-        assert_eq!(nearest("ab", ["xy"]), None);
+        for (word, known) in
+            [("hi", "tip"), ("ab", "xy"), ("tail", "tip"), ("log", "blob"), ("tcsh", "zsh"), ("nope", "role")]
+        {
+            assert_eq!(nearest(word, [known]), None, "{word}");
+        }
+        for (word, known) in
+            [("ti", "tip"), ("lst", "list"), ("tpi", "tip"), ("seession", "session"), ("sesson_", "session")]
+        {
+            assert_eq!(nearest(word, [known]), Some(known), "{word}");
+        }
     }
 
     #[test]
