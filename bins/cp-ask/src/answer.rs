@@ -4,7 +4,7 @@ use cp_common::output::{Output, printable_line, to_stderr};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Delta, Message, Reply as _, Usage};
 use cp_common::{Code, Error, Result};
-use rustix::stdio::{stderr, stdout};
+use rustix::stdio::stdout;
 use rustix::termios::isatty;
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ pub(crate) struct Printer<'a> {
     streams: bool,
     /// The text of the last message, printed at the end.
     last: String,
-    /// True if a line of the output is not finished.
-    is_inside: bool,
+    /// True if what is printed of the message ends a line; `None` if nothing of it is printed.
+    ends_line: Option<bool>,
     /// The first failure of the output.
     failure: Option<Error>,
     hints: Vec<String>,
@@ -31,7 +31,7 @@ impl<'a> Printer<'a> {
         out.outlive_reader();
         let (last, hints, called) = Default::default();
         let used = Usage { cost_usd: Some(0.0), ..Usage::default() };
-        Self { out, streams, last, is_inside: false, failure: None, hints, called, used }
+        Self { out, streams, last, ends_line: None, failure: None, hints, called, used }
     }
 
     /// Prints a record. A failure of the output is kept, because the turn is stored first.
@@ -41,7 +41,9 @@ impl<'a> Printer<'a> {
             _ if !record.ok => self.fail(&record),
             Some(Kind::Delta) if self.streams => {
                 let Delta { text, .. } = record.read()?;
-                self.is_inside |= !text.is_empty();
+                if !text.is_empty() {
+                    self.ends_line = Some(text.ends_with('\n'));
+                }
                 self.write(&text);
             }
             Some(Kind::Message) => {
@@ -49,11 +51,12 @@ impl<'a> Printer<'a> {
                 self.called = message.tool_calls.iter().map(|call| call.name.clone()).collect();
                 self.used += &message.usage;
                 let text = line_of(message.text());
-                match (self.streams, std::mem::take(&mut self.is_inside)) {
-                    (true, true) => self.write("\n"),
-                    (true, false) => self.write(&text),
-                    _ => self.last = text,
+                match self.ends_line {
+                    Some(_) => self.end_line(),
+                    None if self.streams => self.write(&text),
+                    None => self.last = text,
                 }
+                self.ends_line = None;
             }
             // The request of a dry run.
             Some(Kind::Item) => {
@@ -67,17 +70,24 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// Keeps the hints of a failure. Its program prints the message.
+    /// Prints a line of the program on standard error, after the text that came before it.
+    pub(crate) fn say(&mut self, line: &[u8]) {
+        self.end_line();
+        to_stderr(&format!("{}\n", String::from_utf8_lossy(line)));
+    }
+
+    /// Keeps the hints and the usage of a failure. Its program prints the message.
     fn fail(&mut self, record: &Record<'_>) {
         let error = record.failure();
         // The text of an answer that was cut is printed, and the exit status says that it is not whole.
         if let Some(Value::String(text)) = error.details().remove("partial").filter(|_| error.code() == Code::Partial)
-            && !self.is_inside
+            && self.ends_line.is_none()
         {
             self.write(&line_of(text));
         }
-        // The message of the program, which may be on this terminal, has ended the line.
-        self.is_inside &= !isatty(stderr());
+        self.end_line();
+        let used = error.details().remove("usage").and_then(|used| serde_json::from_value(used).ok());
+        used.iter().for_each(|used| self.used += used);
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
         for line in hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")) {
@@ -100,11 +110,16 @@ impl<'a> Printer<'a> {
         self.failure.take().map_or(Ok(()), |e| Err(Error::new(Code::Io, unprinted(e))))
     }
 
-    /// Ends an unfinished line, and prints the hints of a failure.
-    pub(crate) fn close(&mut self) {
-        if std::mem::take(&mut self.is_inside) {
+    fn end_line(&mut self) {
+        if self.ends_line == Some(false) {
+            self.ends_line = Some(true);
             self.write("\n");
         }
+    }
+
+    /// Ends an unfinished line, and prints the hints of a failure.
+    pub(crate) fn close(&mut self) {
+        self.end_line();
         self.hints.iter().for_each(|hint| to_stderr(&format!("{hint}\n")));
     }
 

@@ -183,10 +183,16 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     // The ledger is removed with its directory.
     words.extend(leaves_nothing.then(|| format!("--ledger={}", scratch.join("ledger.jsonl").display())));
     let command = cmd(find(program)?, words).env_remove("CP_SESSION");
+    // The lines on standard error come in the order of the records. The loop asks for approval at a terminal there.
+    let command = if question.one("tools").is_some() { command } else { command.stderr_to_stdout() };
     let mut model = Child::start(program, &command, ChildOptions::DEFAULT)?;
     model.feed(prompt)?;
     let mut records = Vec::new();
     while let Some(line) = model.next_line()? {
+        if !line.starts_with(b"{") {
+            printer.say(line);
+            continue;
+        }
         printer.print(line)?;
         records.extend_from_slice(line);
         records.push(b'\n');

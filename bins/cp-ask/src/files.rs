@@ -2,6 +2,8 @@
 //! tools of `--tools`: a directory as it is, or a JSON list, whose tools are the only ones that the model may call.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +27,7 @@ pub(crate) fn of<'a>(arguments: impl Iterator<Item = &'a str>, scratch: &Path) -
     for name in arguments {
         let file = Path::new(name);
         if ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme)) {
-            files.push(fetched(name, scratch)?);
+            files.push(fetched(name, &scratch.join(files.len().to_string()))?);
         } else if file.is_dir() {
             files.extend(below(name, name, "**")?);
         } else if let Some(at) = name.find(['*', '?', '[']).filter(|_| !file.exists()) {
@@ -39,12 +41,12 @@ pub(crate) fn of<'a>(arguments: impl Iterator<Item = &'a str>, scratch: &Path) -
     Ok(files)
 }
 
-/// Fetches a text with curl into a file with the name of its URL.
-fn fetched(url: &str, scratch: &Path) -> Result<String> {
+/// Fetches a text with curl into a file in a directory, with the beginning of its URL as its name.
+fn fetched(url: &str, directory: &Path) -> Result<String> {
     let absent = || Error::not_found("curl fetches the text at a URL, and is not installed").in_file(Path::new(url));
     let curl = on_path("curl").ok_or_else(absent)?;
-    let file = scratch.join(url.replace('/', "_"));
-    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "-o"].map(OsStr::new);
+    let file = directory.join(url.replace('/', "_").chars().take(60).collect::<String>());
+    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "--create-dirs", "-o"].map(OsStr::new);
     let words = words.into_iter().chain([file.as_os_str(), "--".as_ref(), url.as_ref()]);
     let curl = cmd(curl, words).stdin_null().stdout_null().stderr_capture();
     let ran = curl.unchecked().run().map_err(|e| Error::io("starting curl", e))?;
@@ -69,7 +71,7 @@ fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
         if !entry.file_type().is_some_and(|kind| kind.is_file()) || !globs.matched(file, false).is_whitelist() {
             continue;
         }
-        if std::str::from_utf8(&given::bytes(file, LONGEST)?).is_ok_and(|text| !text.contains('\0')) {
+        if is_text(file)? {
             names.push(file.strip_prefix("./").unwrap_or(file).display().to_string());
         } else {
             others += 1;
@@ -83,6 +85,15 @@ fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
         1..=MOST => Ok(names),
         found => Err(Error::validation(format!("{found} files, the limit is {MOST}")).in_file(Path::new(name))),
     }
+}
+
+/// True if a file begins like a text. One that is longer than what is read is refused where it is put into the prompt.
+fn is_text(file: &Path) -> Result<bool> {
+    let mut head = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut head));
+    read.map_err(|e| Error::io("reading", e).in_file(file))?;
+    let valid = std::str::from_utf8(&head).map_or_else(|e| e.valid_up_to(), str::len);
+    Ok((valid == head.len() || valid as u64 + 4 > LONGEST) && !head.contains(&0))
 }
 
 /// Returns the options of the loop. A list is rewritten to a directory, beside links to the executables of its tools.

@@ -74,6 +74,7 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
         ("-f '*.rs'", "eight one"),
         ("-f '[x].rs'", "eight"),
         (&format!("-f {url}/x/notes.txt -f a.rs"), "nine one"),
+        (&format!("-f {url}/{}", "x".repeat(300)), "nine"),
     ] {
         let text = last_text(&prompt(&place, &format!("cp-ask {files} compare")));
         let mut found: Vec<(usize, &str)> =
@@ -81,6 +82,16 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
         found.sort_unstable();
         let found: Vec<&str> = found.into_iter().map(|(_, word)| word).collect();
         assert_eq!((found.join(" ").as_str(), text.ends_with("compare")), (sent, true), "{files}: {text}");
+    }
+    // The kind of a file is looked at before its size, and a character that ends there is not a reason to refuse it.
+    let longest = 4 << 20;
+    for (large, is_text) in [(vec![0; longest + 1], false), ([b"a", "é".repeat(longest / 2).as_bytes()].concat(), true)]
+    {
+        place.work.write("l/large", large);
+        place.work.write("l/short", "two\n");
+        let ran = run(&place, "cp-ask -f l x");
+        let said = if is_text { "l/large: too large" } else { "l: files that are not text and are not sent: 1" };
+        assert!(ran.stderr.contains(said) && (ran.status == 0) != is_text, "{said}: {}", ran.stderr);
     }
     assert!(run(&place, "cp-ask -f s x").stderr.contains("s: files that are not text and are not sent: 1"));
     for (files, status, complaint) in [
@@ -165,10 +176,13 @@ fn error_at_a_terminal_begins_a_line() {
     let piece = |text: &str| {
         format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
     };
-    for (text, shown) in [("Hello", "Hello\ncp-llm: "), ("Hello\\n", "Hello\ncp-llm: ")] {
-        let body = piece(text);
-        // The connection ends later than the text arrives.
-        let server = Server::playing(vec![vec![stream_head(), chunk(body.as_bytes()), Step::Wait(1000), Step::Close]]);
+    // The connection ends with the text or later, or an error follows the text at once.
+    let error = "data: {\"error\":{\"message\":\"overloaded\"}}\n\n";
+    let endings =
+        [("Hello", "", 0), ("Hello", "", 1000), ("Hello", error, 0), ("Hello\\n", "", 0), ("Hello\\n", error, 0)];
+    for (text, end, wait) in endings.repeat(3) {
+        let (shown, body) = ("Hello\ncp-llm: ", piece(text) + end);
+        let server = Server::playing(vec![vec![stream_head(), chunk(body.as_bytes()), Step::Wait(wait), Step::Close]]);
         let place = Place::new();
         let script = "cp-ask -m m --retries 0 hi </dev/null";
         let shell = place.shell("sh", script).env("CP_BACKEND", "openai").env("OPENAI_API_KEY", "sk-of-the-test-01");
@@ -248,7 +262,7 @@ fn every_line_of_the_table_of_habits_runs() {
     let lines = habits();
     assert_eq!(lines.len(), 30, "{lines:?}");
     let server = Server::replying(|_| reply(200, "text/plain", "", b"notes\n"));
-    for line in lines {
+    for (line, at_terminal) in lines.iter().flat_map(|line| [(line, false), (line, true)]) {
         let place = Place::new();
         place.sh("cp-ask init >/dev/null && git init -q . && cp-ask --backend stub before </dev/null").success();
         place.policy("[exec]\nallowed_commands = [\"ls\", \"find\"]\n[paths]\nread = [\".\"]\n");
@@ -269,6 +283,11 @@ fn every_line_of_the_table_of_habits_runs() {
             terminal.wait_for("ls -l");
             terminal.send(":quit\r");
             assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+            continue;
+        } else if at_terminal && !line.contains(" -C ") {
+            let mut terminal = place.shell("bash", &script).env("CP_BACKEND", "stub").terminal(200);
+            assert_eq!(terminal.end(), Some(0), "{line}: {}", terminal.text());
+            assert!(!terminal.text().is_empty() && !terminal.text().contains("Usage:"), "{line}: {}", terminal.text());
             continue;
         } else {
             run(&place, &script)
