@@ -41,9 +41,7 @@ impl<'a> Printer<'a> {
             _ if !record.ok => self.fail(&record),
             Some(Kind::Delta) if self.streams => {
                 let Delta { text, .. } = record.read()?;
-                if !text.is_empty() {
-                    self.ends_line = Some(text.ends_with('\n'));
-                }
+                self.ends_line = text.chars().last().map(|last| last == '\n').or(self.ends_line);
                 self.write(&text);
             }
             Some(Kind::Message) => {
@@ -86,8 +84,9 @@ impl<'a> Printer<'a> {
             self.write(&line_of(text));
         }
         self.end_line();
-        let used = error.details().remove("usage").and_then(|used| serde_json::from_value(used).ok());
-        used.iter().for_each(|used| self.used += used);
+        if let Some(used) = error.details().remove("usage").and_then(|used| serde_json::from_value(used).ok()) {
+            self.used += &used;
+        }
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
         for line in hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")) {
