@@ -84,7 +84,8 @@ impl<'a> Printer<'a> {
             self.write(&line_of(text));
         }
         self.end_line();
-        if let Some(used) = error.details().remove("usage").and_then(|used| serde_json::from_value(used).ok()) {
+        if let Some(used) = error.details().remove("usage").and_then(|used| serde_json::from_value::<Usage>(used).ok())
+        {
             self.used += &used;
         }
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
