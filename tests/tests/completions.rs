@@ -67,6 +67,7 @@ fn completes_everything(name: &str) {
         ("cp-llm mod", "cp-llm models "),
         ("cp-exec policy in", "cp-exec policy init "),
         ("cp-exec --cw", "cp-exec --cwd "),
+        ("cp-exec undo l", "cp-exec undo last "),
         ("cp-toolloop --max-it", "cp-toolloop --max-iterations "),
         ("cp-session list --agent defa", "cp-session list --agent default "),
     ] {
@@ -140,6 +141,8 @@ fn every_verb_and_every_option_is_offered_and_no_word_that_nobody_types() {
             assert!(missing.is_empty(), "{program} {path}: {missing:?}");
         }
     }
+    let ran = Place::new().sh("cp-toolloop --backend stub -- hi; _CP_COMPLETE=fish cp-exec -- cp-exec undo ''");
+    assert!(ran.stdout.contains("\nlast\n") && !ran.stdout.contains("\nRUN-"), "{}", ran.stdout);
     let sent = Place::new()
         .sh("_CP_COMPLETE=fish cp-llm --backend stub -- hi; CP_BACKEND=stub _CP_COMPLETE=none cp-llm -- hi");
     assert_eq!(sent.stdout.matches("stub response").count(), 2, "{}", sent.stdout);

@@ -50,7 +50,9 @@ fn what_is_installed_works_and_goes_without_a_trace() {
         bash -c '. "$P/share/bash-completion/completions/cp-log" && complete -p cp-log'
         head -n 1 "$P/share/zsh/site-functions/_cp-ask"
         cd / && PATH=/usr/bin:/bin && "$P/bin/cp-toolloop" --tool-backend bash --backend stub --format text -- hi 2>&1 | head -n 1
-        PATH=$P/bin:$PATH && "$S/install" --prefix "$P" --build-dir "$B" | wc -l"#,
+        PATH=$P/bin:$PATH && "$S/install" --prefix "$P" --build-dir "$B" | wc -l
+        cd "$P/lib/cp-tools/current/share/doc/cp-tools" && grep -o '](\(docs\|[A-Z]\)[^)]*)\|docs/[a-zA-Z./0-9:-]*' README.md | tr -d '()]' | sed 's/\.$//' | sort -u |
+            while read -r name; do test -e "$name" || echo "missing: $name"; done"#,
     );
     let lines: Vec<&str> = ran.stdout.lines().collect();
     let [installed, path, files, listed, said @ ..] = &lines[..] else { panic!("{}{}", ran.stdout, ran.stderr) };
@@ -73,11 +75,34 @@ fn what_is_installed_works_and_goes_without_a_trace() {
     assert_eq!(said[8..], ["1"], "nothing to add where it is on PATH");
 
     place.root.write("usr/bin/mine", "");
-    let ran =
-        sh(&place, r#""$S/install" --uninstall --prefix "$P" && "$S/install" --uninstall --prefix "$P" && find "$P""#);
     let root = place.root.join("usr").display().to_string();
-    let expected =
-        format!("removed cp-tools from {root}\nnothing is installed in {root}\n{root}\n{root}/bin\n{root}/bin/mine\n");
+    let hook = format!("{{\n\"command\": \"{root}/bin/cp-exec hook claude\"\n}}\n");
+    for (file, line) in [
+        (".claude/settings.json", format!("{root}/bin/cp-exec hook remove claude")),
+        (".codex/hooks.json", format!("{root}/bin/cp-exec hook remove codex")),
+        (".claude.json", "take line 2 ".to_owned()),
+    ] {
+        place.work.write(format!("person/{file}"), &hook);
+        for more in ["", "--dry-run"] {
+            let ran = sh(&place, &format!(r#"HOME=$PWD/person; "$S/install" --uninstall --prefix "$P" {more}"#));
+            assert!(ran.status == 6 && ran.stderr.contains(&format!("{file}: {line}")), "{}", ran.stderr);
+        }
+        // The control: a program of another prefix.
+        place.work.write(format!("person/{file}"), hook.replace(&root, "/opt/other"));
+    }
+    let ran = sh(
+        &place,
+        r#"HOME=$PWD/person; unset CP_HOME; mkdir -p person/.config/cp person/.local/state/cp
+        "$S/install" --uninstall --prefix "$P" --dry-run | tail -n 4; "$S/install" --uninstall --prefix "$P"
+        "$S/install" --uninstall --prefix "$P"; find "$P"; ls person/.config"#,
+    );
+    let home = place.work.join("person").display().to_string();
+    let stay = format!(
+        "Your settings, ledgers and sessions stay. To remove them:\n    rm -r {home}/.config/cp\n    rm -r {home}/.local/state/cp\n"
+    );
+    let expected = format!(
+        "remove {root}/lib/cp-tools\n{stay}removed cp-tools from {root}\n{stay}nothing is installed in {root}\n{root}\n{root}/bin\n{root}/bin/mine\ncp\n"
+    );
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
 }
 
@@ -290,7 +315,7 @@ fn package_is_purged(place: &Place) {
         if [ -n "${CP_LONG+set}" ]; then lintian --fail-on warning one/v*/*.deb; fi"#,
     );
     let expected = "stub response 1\nCP-TOOLS(7) Miscellaneous Information Manual CP-TOOLS(7)\n\
-        README.md\nchangelog.Debian.gz\nchangelog.gz\ncopyright\nvar\n";
+        ARCHITECTURE.md\nREADME.md\nSECURITY.md\nchangelog.Debian.gz\nchangelog.gz\ncopyright\ndocs\nvar\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
 }
 

@@ -264,7 +264,10 @@ fn undo_finds_run_by_receipt_of_result() {
     for name in ["1000000", "sha256:00", "nonsense", &nothing] {
         let (answer, status) = exec.ask(&["undo", name, "--dry-run"]);
         assert_eq!((status, answer["error"]["code"].as_str()), (3, Some("E_NOT_FOUND")), "{name}: {answer}");
+        assert!(answer["error"]["details"]["hint"].is_null(), "{answer}");
     }
+    let refused = exec.command(&["undo", "RUN-a b", "--dry-run"]).run().failed(3, "E_NOT_FOUND");
+    assert_eq!(refused["details"]["hint"], "to undo a whole run: cp-exec --run 'RUN-a b' undo all");
 }
 
 #[test]

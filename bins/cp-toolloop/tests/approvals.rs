@@ -283,6 +283,7 @@ fn terminal_shows_command_and_reads_answer() {
         shown.contains("tee a\n") && shown.contains("policy.tee: it writes") && shown.contains("risk high"),
         "{shown}"
     );
+    assert!(shown.contains("asked by cp-exec for the agent default at 20"), "{shown}");
     terminal.send("what\r");
     terminal.wait_for("Type one of the letters: ");
     terminal.send("n\r");
@@ -292,6 +293,9 @@ fn terminal_shows_command_and_reads_answer() {
     // The third is covered by the second.
     terminal.wait_for("done");
     assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+    for line in ["  ✗ shell: tee a", "  ✓ shell: tee b", "  ✓ shell: tee 'c^[[31m'"] {
+        assert!(terminal.text().lines().any(|shown| shown.trim_end() == line), "{line}: {}", terminal.text());
+    }
     assert_eq!(["a", "b", "c\x1b[31m"].map(|name| place.work.join(name).exists()), [false, true, true]);
     let run = place.run(&["runs"]).closing()["data"]["items"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(life(&place, &run), ["asked", "denied", "asked", "granted", "spent", "asked", "granted", "spent"]);

@@ -164,7 +164,9 @@ fn terminal_output_ends_with_the_command_of_its_page() {
         assert_eq!(terminal.end(), Some(0));
         let shown = terminal.text();
         let line = shown.lines().find(|line| line.contains(" page RUN-")).unwrap_or_else(|| panic!("{shown}"));
-        place.sh(line.trim()).success();
+        let (words, command) = line.trim().split_once(": ").unwrap();
+        assert!(words.ends_with("the record"), "{line}");
+        place.sh(command).success();
         let page = place.work.read(line.trim().rsplit('>').next().unwrap());
         assert_eq!(page.matches(r#"{"path":"#).count(), 1, "{line}");
     }

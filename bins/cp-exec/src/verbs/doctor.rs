@@ -129,5 +129,6 @@ fn approvals(context: &Context) -> Check {
         return Check::not_fine("approvals", Status::Warn, message, fix);
     }
     let owner = policy.is_some_and(|policy| policy.exec().confirm == Confirm::Owner);
-    Check::pass("approvals", if owner { "the key belongs to another user" } else { "tokens prove intent, not consent" })
+    let by_caller = "a program may confirm its own commands; exec.confirm = \"owner\" asks you";
+    Check::pass("approvals", if owner { "the key belongs to another user" } else { by_caller })
 }

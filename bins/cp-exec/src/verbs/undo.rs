@@ -33,8 +33,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// `seq` or the beginning of `hash` of a receipt, the id of a tool call, `last`, or `all` of --run or --session
-    // The name is not `run`, because every program has an option `--run`.
-    #[arg(id = "named", value_name = "RUN")]
+    #[arg(value_name = "CHANGE")]
     named: String,
     /// Leave files as they are that others changed
     #[arg(long)]
@@ -229,7 +228,9 @@ fn find(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Fou
         Ok(None)
     })?;
     if found.undoes.is_empty() && !is_all {
-        return Err(Error::not_found(format!("no file changes are recorded: {named}")).in_file(ledger));
+        let error = Error::not_found(format!("no file changes are recorded: {named}")).in_file(ledger);
+        let of_run = format!("to undo a whole run: cp-exec --run {} undo all", cp_common::wire::quoted(named));
+        return Err(if named.starts_with("RUN-") { error.hint(of_run) } else { error });
     }
     found.changes.reverse();
     Ok(found)

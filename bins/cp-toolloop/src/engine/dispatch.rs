@@ -10,7 +10,7 @@ use cp_common::wire::{Approval, ToolCall, ToolResult};
 use cp_common::{Code, Context, Result};
 use cp_ledger::format::line::Hash;
 
-use super::print::print_call;
+use super::print::{print_call, report_end};
 use super::{Engine, Pending};
 use crate::state::conversation::{Call, UNFINISHED};
 use crate::state::ledger::{Found, find_call_end, started_programs};
@@ -218,6 +218,7 @@ impl Engine {
         }
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
+        report_end(&pending.call, result.is_error, context);
         self.run.record(Step::Finished(pending.at, Box::new(result)))?;
         self.show(context)
     }

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use cp_common::output::Format;
+use cp_common::output::{Format, fitting};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Reply, ToolCall};
+use cp_common::wire::{Reply, ToolCall, quoted};
 use cp_common::{Context, Result};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::parts::part;
 use crate::state::conversation::Conversation;
@@ -18,12 +19,26 @@ pub(super) fn print(step: &Step, context: &mut Context) -> Result<()> {
     let is_json = context.out.format() == Format::Json;
     match step {
         Step::Message(message) if is_json => context.out.record(Kind::Message, &**message),
-        Step::Finished(_, result) => {
-            context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, result.name));
-            if is_json { context.out.record(Kind::ToolResult, &**result) } else { Ok(()) }
-        }
+        Step::Finished(_, result) if is_json => context.out.record(Kind::ToolResult, &**result),
         _ => Ok(()),
     }
+}
+
+/// Returns a call or a command in one line: the line or the words of a command, or the arguments.
+pub(crate) fn command(input: &Value) -> String {
+    let line = ["line", "command"].iter().find_map(|name| input[*name].as_str());
+    match (line, input["argv"].as_array()) {
+        (Some(line), _) => line.to_owned(),
+        (None, Some(words)) => words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" "),
+        (None, None) => input.to_string(),
+    }
+}
+
+/// Tells a person at a terminal which call succeeded or failed.
+pub(super) fn report_end(call: &ToolCall, is_error: bool, context: &Context) {
+    let mark = if is_error { "✗" } else { "✓" };
+    let input = serde_json::from_str(call.input.get()).unwrap_or_default();
+    context.progress(&fitting(&format!("  {mark} {}: {}", call.name, command(&input))));
 }
 
 pub(super) fn print_call(call: &ToolCall, context: &mut Context) -> Result<()> {

@@ -7,12 +7,13 @@ use cp_common::clock::in_seconds;
 use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::{Approval, Reply, quoted};
+use cp_common::wire::{Approval, Reply};
 use cp_common::{Context, Result};
 use cp_ledger::read;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::engine::print::command;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::ledger::whole;
 use crate::state::plan::RunFiles;
@@ -135,16 +136,6 @@ fn step_line(step: &Value) -> String {
         _ => step["content"].as_str().and_then(|content| content.lines().next()).unwrap_or(message).to_owned(),
     };
     [ts, event, of("name"), &about].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
-/// A call or a command in one line: the line or the words of a command, or the arguments.
-pub(super) fn command(input: &Value) -> String {
-    let line = ["line", "command"].iter().find_map(|name| input[*name].as_str());
-    match (line, input["argv"].as_array()) {
-        (Some(line), _) => line.to_owned(),
-        (None, Some(words)) => words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" "),
-        (None, None) => input.to_string(),
-    }
 }
 
 /// Runs `show`.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::options::passed_on;
-use super::show::command;
+use crate::engine::print::command;
 use crate::state::ledger::{data_of, start_of, whole};
 use crate::state::plan::RunFiles;
 use crate::state::step_log::{self, StepLog};

@@ -64,7 +64,7 @@ impl Context {
         self.out.warn(message);
     }
 
-    /// Prints a line of progress on standard error, only on a terminal.
+    /// Prints a line for a person on standard error, only on a terminal.
     pub fn progress(&self, line: &str) {
         if !self.options.quiet && std::io::stderr().is_terminal() {
             line_to_stderr(line);
@@ -75,7 +75,7 @@ impl Context {
     pub fn name_page(&self, id: &str) {
         let is_named = self.home.origin == "flag";
         let home = is_named.then(|| format!(" --home {}", quoted(&self.home.root().display().to_string())));
-        self.progress(&format!("cp-log{} page {id} >{id}.html", home.unwrap_or_default()));
+        self.progress(&format!("the record: cp-log{} page {id} >{id}.html", home.unwrap_or_default()));
     }
 
     /// Returns the options that pass this context to another program of the suite.

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use self::closing::{Counts, End, Shape, State};
 pub(crate) use self::closing::{bug, fail_closed, fails_closed, last_words, status_of};
 pub(crate) use self::sink::check_open;
-pub use self::sink::{Progress, has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
+pub use self::sink::{Progress, fitting, has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
 use crate::wire::fields::Fields;
 use crate::wire::{Code, Error, without_secrets};
 

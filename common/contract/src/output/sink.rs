@@ -122,10 +122,8 @@ impl Progress {
             return;
         }
         self.next = Some(now + INTERVAL);
-        let columns = tcgetwinsize(rustix::stdio::stderr()).map_or(WIDTH, |size| size.ws_col).max(2);
         // A line that wraps could not be erased.
-        let line: String = printable_line(&line()).chars().take(usize::from(columns) - 1).collect();
-        show_progress(&line);
+        show_progress(&fitting(&line()));
     }
 }
 
@@ -133,6 +131,12 @@ impl Drop for Progress {
     fn drop(&mut self) {
         erase_progress();
     }
+}
+
+/// Returns as much of a line as fits on the terminal at standard error.
+pub fn fitting(line: &str) -> String {
+    let columns = tcgetwinsize(rustix::stdio::stderr()).map_or(WIDTH, |size| size.ws_col).max(2);
+    printable_line(line).chars().take(usize::from(columns) - 1).collect()
 }
 
 /// Writes one line to standard error. Line feeds are escaped, so that quoted text cannot forge a second line.

@@ -237,7 +237,8 @@ pub fn description(approval: &Approval) -> String {
     }
     let _ = writeln!(text, "  risk {}, {}: {}", shown.risk, printable_line(&shown.rule), printable_line(&shown.why));
     let asked_by = &approval.asked_by;
-    let _ = write!(text, "  asked by {} at {}", printable_line(&asked_by.agent), approval.asked_at);
+    let [program, agent] = [&asked_by.program, &asked_by.agent].map(|name| printable_line(name));
+    let _ = write!(text, "  asked by {program} for the agent {agent} at {}", approval.asked_at);
     for (name, value) in [("run", &asked_by.run), ("call", &asked_by.call_id)] {
         if let Some(value) = value {
             let _ = write!(text, ", {name} {}", printable_line(value));

@@ -76,6 +76,7 @@ fn with_value(program: &str, argument: Arg) -> Arg {
         ("tool-backend", _) => |_| owned(LOOPS),
         ("template", "NAME") => |home| names(&home.path("config/templates"), ""),
         (_, "RUN" | "FILE|RUN") => runs,
+        (_, "CHANGE") => |_| owned(&["last", "all"]),
         (_, "DIR") => return argument.value_hint(ValueHint::DirPath),
         (_, name) if ["FILE", "OUT", "KEY", "PROGRAM"].iter().any(|end| name.ends_with(end)) => {
             return argument.value_hint(ValueHint::AnyPath);

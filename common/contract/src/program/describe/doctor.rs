@@ -60,8 +60,8 @@ fn readiness_check() -> Check {
         "beta" => Status::Warn,
         _ => Status::Fail,
     };
-    let fix = "record a run of scripts/conformance against hosted model services in common/contract/live.jsonl";
-    Check::not_fine("release_readiness", status, message, fix)
+    // Nobody can mend a release on their machine.
+    Check { status, ..Check::pass("release_readiness", message) }
 }
 
 fn home_check(context: &Context) -> Check {
