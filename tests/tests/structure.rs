@@ -196,6 +196,38 @@ fn crates_point_one_way() {
     }
 }
 
+/// Each file and folder that ARCHITECTURE.md names is there, below the sources that its paragraph names, if it names some.
+#[test]
+fn architecture_names_files_that_exist() {
+    let listed = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
+    let files = String::from_utf8(listed.stdout).unwrap();
+    let is_below = |folder: &str, name: &str| {
+        let name = format!("/{name}");
+        files.lines().filter(|file| file.starts_with(folder)).any(|file| {
+            let file = format!("/{file}");
+            if name.ends_with('/') { file.contains(&name) } else { file.ends_with(&name) }
+        })
+    };
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut count = 0;
+    for paragraph in text.split("\n\n") {
+        let names: Vec<&str> = paragraph.split('`').skip(1).step_by(2).collect();
+        let folder = |name: &&str| match name.find("/src") {
+            Some(at) => Some(name[..at + "/src".len()].to_owned()),
+            None => name.starts_with("scripts/").then(|| (*name).to_owned()),
+        };
+        let folders: Vec<String> = names.iter().filter_map(folder).collect();
+        let is_named = |name: &&str| [".rs", ".json", "toml", ".ex", "/"].iter().any(|end| name.ends_with(end));
+        for name in names.iter().copied().filter(is_named).filter(|name| !name.contains('*')) {
+            let is_there = folders.iter().any(|folder| is_below(folder, name)) || root().join(name).exists();
+            // A paragraph may go on with the sources of the one before.
+            assert!(is_there || folders.is_empty() && is_below("", name), "{name}: {paragraph}");
+            count += 1;
+        }
+    }
+    assert!(count > 80, "{count}");
+}
+
 #[test]
 fn only_coprocess_starts_programs() {
     let mut files = BTreeMap::new();
