@@ -66,6 +66,40 @@ fn repository_directories_are_readable() {
     }
 }
 
+#[test]
+fn settings_that_git_writes_into_new_repository_stay() {
+    let clones = [
+        "--filter=blob:none",
+        "--filter=tree:0",
+        "--filter=blob:limit=1k",
+        "--sparse",
+        "--filter=blob:none --sparse",
+        "--mirror",
+        "--depth 1",
+        "--single-branch",
+        "--no-tags",
+        "--origin up",
+        "-c core.autocrlf=input",
+    ];
+    let inits = ["--shared", "--shared=all", "--object-format=sha256", "--bare --shared", "-b other"];
+    let later = [
+        "git maintenance run --auto -q; git config maintenance.auto false",
+        "git sparse-checkout set --sparse-index a",
+    ];
+    let clones = clones.map(|options| format!("git clone -q {options} file://$PWD new 2>&1"));
+    let inits = inits.map(|options| format!("git init -q {options} new"));
+    let later = later.map(|line| format!("git clone -q . new && cd new && {line}"));
+    for who in everyone() {
+        let exec = repository(who);
+        for script in clones.iter().chain(&inits).chain(&later) {
+            let (answer, status) = exec.sh(script);
+            assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?} {script}: {answer}");
+            assert_eq!(made(&answer).len(), 1, "{who:?} {script}: {answer}");
+            owner(&exec, "git -C new rev-parse --git-dir && rm -rf new");
+        }
+    }
+}
+
 /// Contents of a repository that make the owner's `git` run a program, or trust files in other directories.
 const EVIL: &str = include_str!("data/git/evil.tsv");
 

@@ -36,7 +36,9 @@ const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
 fn both(exec: &Exec, line: &str) -> [(String, i32); 2] {
     let ran = [exec.command(&["--format", "raw", "-c", line]), exec.outside(line)].map(|program| {
         let certificates = exec.user.join("certificates/own.pem");
-        program.env("SSL_CERT_FILE", &certificates).env("NODE_EXTRA_CA_CERTS", &certificates).run()
+        let of_person = [("TERM", "vt100"), ("TZ", "AAA-3"), ("LC_TIME", "C"), ("COLUMNS", "77"), ("MINE", "secret")];
+        let program = program.env("SSL_CERT_FILE", &certificates).env("NODE_EXTRA_CA_CERTS", &certificates);
+        of_person.into_iter().fold(program, |program, (name, value)| program.env(name, value)).run()
     });
     ran.map(|ran| (format!("{}{}", ran.stdout, ran.stderr), ran.status))
 }

@@ -63,18 +63,22 @@ fn destroyed_history_is_restored() {
 }
 
 #[test]
-fn references_of_run_are_put_back_and_others_stay() {
+fn references_are_as_before_run_and_logs_keep_lines() {
     let exec = with_history(Who::Me);
-    owner(&exec, "git branch old; git branch gone; git branch cp-keep");
+    owner(&exec, "git branch old; git branch gone; git branch cp-keep; git branch tmp_x");
     exec.ask(&["--", "true"]);
     owner(&exec, "git branch -D gone");
-    let look = "git for-each-ref; git symbolic-ref HEAD; git status --short";
+    let look = "git for-each-ref; git symbolic-ref HEAD; git stash list; git status --short";
     let before = owner(&exec, look);
-    let line = "git commit -qm x; git -c alias.b=branch b -qf old main; git checkout -qb new; git commit -q --allow-empty -m y; : > .git/refs/heads/cp-keep";
+    let line = "git commit -qm x; git -c alias.b=branch b -qf old main; git checkout -qb new; git commit -q --allow-empty -m y; : > .git/refs/heads/cp-keep; \
+                git tag t1; git tag -am z a/t2; git notes add -m n; echo s > f; git stash -q";
     let (answer, _) = exec.ask(&["-c", line]);
     assert_ne!(owner(&exec, look), before, "the control: {answer}");
+    let (preview, _) = exec.ask(&["undo", "last", "--git", "--dry-run"]);
+    for name in ["heads/new", "tags/t1", "tags/a/t2", "notes/commits"] {
+        assert!(preview.to_string().contains(&format!("refs/{name}")), "{preview}");
+    }
     undo(&exec, "last");
-    assert_eq!(owner(&exec, "git branch -qD new; git log -1 --format=%s old"), "c\n");
     assert_eq!(owner(&exec, look), before);
     // The log of a reference keeps what the run did, so that its commits can be found.
     assert!(owner(&exec, "git reflog -2 --format=%gs main").contains("commit: x"));

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use cp_common::coprocess::Child;
 use cp_common::{Result, words};
 
-use crate::git_dir::{GIT, key_parts, output_of, start};
-use crate::glob::name_matches;
+use crate::git_dir::{GIT, key_parts, output_of, start, starts_no_program};
 use crate::policy::{Policy, Verdict};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, Scope, judge};
@@ -19,9 +18,6 @@ use crate::sandbox::plan::OWN_FILES;
 
 /// The configuration that `GIT_CONFIG_GLOBAL` names, in [`OWN_FILES`].
 pub(super) const CONFIG: &str = "gitconfig";
-
-/// The setting among the harmless ones that starts a program.
-const STARTS: &str = "log.showsignature";
 
 /// The longest file with ignored names or attributes that is copied.
 const LONGEST: u64 = 256 << 10;
@@ -111,7 +107,7 @@ impl OwnerGit {
                     named.insert(last, value.to_vec());
                 }
                 (("alias", "", name), Some(value)) => git.add_alias(name, value, &mut config),
-                (_, value) if is_harmless(key) => write_setting(&mut config, key, value),
+                (_, value) if starts_no_program(key) => write_setting(&mut config, key, value),
                 _ => {}
             }
         }
@@ -186,16 +182,6 @@ impl OwnerGit {
         let is_commit = arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]));
         is_commit && std::mem::take(&mut self.signs)
     }
-}
-
-/// True if a setting starts no program and holds no secret.
-fn is_harmless(key: &str) -> bool {
-    let (section, below, _) = key_parts(key);
-    // The address before its replacement may hold a password.
-    let has_password = below.split_once("://").is_some_and(|(scheme, rest)| scheme != "ssh" && rest.contains('@'));
-    (below.is_empty() || section == "color" || section == "url" && !has_password)
-        && key != STARTS
-        && GIT.owner.iter().any(|pattern| name_matches(pattern, key))
 }
 
 /// Writes a filter: that of git-lfs as it is, and for another one a command that fails with the reason, because git

@@ -207,7 +207,11 @@ fn environment(policy: &Policy, decision: &Decision, certificates: &BTreeMap<Str
     let git = git.iter().enumerate().flat_map(|(at, (key, value))| {
         [(format!("GIT_CONFIG_KEY_{at}"), key.clone()), (format!("GIT_CONFIG_VALUE_{at}"), value.clone())]
     });
+    let is_passed = |name: &String| built_in().passed_variables.iter().any(|pattern| name_matches(pattern, name));
+    let of_person =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut env = built_in().variables.clone();
+    env.extend(of_person.filter(|(name, value)| is_passed(name) && !value.is_empty()));
     env.extend(own.map(|(name, value)| (name.to_owned(), value)));
     env.extend(git);
     env.extend(certificates.clone());

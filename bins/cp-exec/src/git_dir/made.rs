@@ -48,8 +48,10 @@ pub(crate) fn is_of_bare(repository: &Path, path: &Path) -> bool {
 pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> Vec<Violation> {
     let unknown = GIT.entries.iter().flat_map(|(inner, known)| unknown_in(&repository.join(inner), known));
     let mut found: Vec<Violation> = unknown.map(|path| Violation::new(path, UNKNOWN)).collect();
-    let (config, hooks) = (repository.join("config"), repository.join("hooks"));
-    found.extend(fault_in_settings(&config, trees).map(|fault| Violation::new(config, fault)));
+    for config in ["config", "config.worktree"].map(|name| repository.join(name)) {
+        found.extend(fault_in_settings(&config, trees).map(|fault| Violation::new(config, fault)));
+    }
+    let hooks = repository.join("hooks");
     found.extend(fault_in_hooks(&hooks).map(|fault| Violation::new(hooks, fault)));
     found.extend(special_entries(&walked(repository, true)).map(|path| Violation::new(path, SPECIAL)));
     found.extend(faulty_states(&[repository.to_owned()]));

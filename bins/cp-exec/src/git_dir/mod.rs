@@ -30,7 +30,7 @@ pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_bare, parts_of_bare};
 pub(crate) use self::placeholder::DIRECTORY as KEEP;
 use self::placeholder::Placeholders;
-pub(crate) use self::settings::{addresses, parts as key_parts};
+pub(crate) use self::settings::{addresses, parts as key_parts, starts_no_program};
 pub(crate) use self::unchanged::{output_of, start, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::changes::{Store, Tree, keep_history};
@@ -166,7 +166,8 @@ impl Repository {
         let kept = keep_history(store, &mut tree);
         let failed = kept.as_ref().err().map(|e| format!("its history is not kept: {e}"));
         let (manifest, lost) = kept.unwrap_or_default();
-        self.known.snapshot = manifest.map(|manifest| Snapshot { repository: self.path.clone(), manifest });
+        let snapshot = |manifest| Snapshot { repository: self.path.clone(), manifest, is_complete: lost == 0 };
+        self.known.snapshot = manifest.map(snapshot);
         let lost = (lost > 0).then(|| {
             format!("{lost} files of its history are not kept, because they are too large, or the store is full")
         });

@@ -5,7 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{GIT, has};
+use crate::glob::name_matches;
 
+/// The setting among those of the owner that starts a program.
+const STARTS: &str = "log.showsignature";
 /// The mark that git skips at the beginning of a file.
 const BYTE_ORDER: char = '\u{feff}';
 
@@ -176,13 +179,25 @@ pub(crate) fn parts(key: &str) -> (&str, &str, &str) {
     (section, below, last)
 }
 
-/// The kind of the harmless values of a key; `None` if it is not in the table.
+/// True if a setting of the owner starts no program and holds no secret.
+pub(crate) fn starts_no_program(key: &str) -> bool {
+    let (section, below, _) = parts(key);
+    // The address before its replacement may hold a password.
+    let has_password = below.split_once("://").is_some_and(|(scheme, rest)| scheme != "ssh" && rest.contains('@'));
+    (below.is_empty() || section == "color" || section == "url" && !has_password)
+        && key != STARTS
+        && GIT.owner.iter().any(|pattern| name_matches(pattern, key))
+}
+
+/// The kind of the harmless values of a key; `None` if it is in neither table. An address that stands for another one
+/// is harmless only outside of a repository.
 fn kind_of(key: &str) -> Option<&'static str> {
     let known = match parts(key) {
         (_, "", _) => key.to_owned(),
         (section, below, last) => format!("{section}.{}.{last}", if is_word(below) { "*" } else { below }),
     };
-    GIT.harmless.get(&known).map(String::as_str)
+    let is_of_owner = || !key.starts_with("url.") && starts_no_program(key);
+    GIT.harmless.get(&known).map(String::as_str).or_else(|| is_of_owner().then_some("any"))
 }
 
 /// True if a key is in the table and this value is harmless.

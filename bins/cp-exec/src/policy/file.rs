@@ -337,6 +337,7 @@ pub(crate) struct BuiltIn {
     pub allowed_variables: Vec<String>,
     pub denied_variables: Vec<String>,
     pub certificates: Vec<String>,
+    pub passed_variables: Vec<String>,
     pub variables: BTreeMap<String, String>,
     pub git: BTreeMap<String, String>,
 }

@@ -31,11 +31,10 @@ const fn meaning(
     Meaning { command, flags, letter, long, least, value, operands, rule }
 }
 
-static MEANINGS: [Meaning; 16] = [
+static MEANINGS: [Meaning; 15] = [
     meaning(("git push", "vq"), ("f", "force", "forc", ""), "origin main", "git.force_push"),
     meaning(("git push", "vq"), ("d", "delete", "de", ""), "origin main", "git.force_push"),
     meaning(("git push", "vq"), ("", "mirror", "mi", ""), "origin", "git.force_push"),
-    meaning(("git push", "vq"), ("u", "set-upstream", "set", ""), "origin main", "git.config"),
     meaning(("git branch", "vq"), ("D", "", "", ""), "x", "git.reference"),
     meaning(("git branch", "vq"), ("u", "set-upstream-to", "set-upstream-", "x"), "", "git.config"),
     meaning(("git tag", ""), ("d", "delete", "de", ""), "x", "git.reference"),

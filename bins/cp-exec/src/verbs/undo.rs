@@ -127,7 +127,10 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
         let action = if step.after.is_some() { "restore" } else { "remove" };
         Change { after: state(&step.after), ..Change::new(action, "file", &step.path, state(&step.before)) }
     };
-    let of_history = history.iter().map(|path| Change::new("restore", "history", path, Value::Null));
+    let of_history = history.iter().map(|path| {
+        let is_new = recoveries.iter().any(|recovery| recovery.removes(Path::new(path)));
+        Change::new(if is_new { "remove" } else { "restore" }, "history", path, Value::Null)
+    });
     let changes: Vec<Change> = undo.steps.iter().map(of_file).chain(of_history).collect();
     let restored = |change: &Change| Restored { path: change.id.clone(), action: change.action.clone() };
     let failed = |left: &LeftOut| Outcome::new(&left.path, Some(&Error::new(Code::Conflict, left.reason.as_str())));
