@@ -84,17 +84,13 @@ pub fn governed_roots(root: &Path) -> Result<Vec<String>> {
 /// because the default roots could leave out those that only the list names.
 fn listed_roots(root: &Path) -> Result<Option<Vec<String>>> {
     let file = root.join(ROOTS_FILE);
-    let damaged = |error: Error| {
-        error.in_file(&file).hint(r#"restore the file, or write {"governed_roots":["lib","specs"]}"#).fatal()
+    let error = match std::fs::read(&file).map(|list| parse_roots(&list)) {
+        Ok(Ok(roots)) => return Ok(Some(roots)),
+        Ok(Err(e)) => Error::config(format!("not a valid list of governed roots: {e}")).at_line(e.line() as u64),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(e) => Error::config(format!("the list of governed roots cannot be read: {e}")),
     };
-    match std::fs::read(&file) {
-        Ok(list) => parse_roots(&list).map(Some).map_err(|e| {
-            let error = Error::config(format!("not a valid list of governed roots: {e}"));
-            damaged(error.at_line(u64::try_from(e.line()).unwrap_or(1)))
-        }),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(damaged(Error::config(format!("the list of governed roots cannot be read: {e}")))),
-    }
+    Err(error.in_file(&file).hint(r#"restore the file, or write {"governed_roots":["lib","specs"]}"#).fatal())
 }
 
 /// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots. Every option that names
