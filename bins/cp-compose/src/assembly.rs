@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::text_or_file;
-use cp_common::home::DEFAULT_AGENT;
-use cp_common::home::config::Origin;
 use cp_common::wire::{Block, Content, Prompt, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
@@ -44,8 +42,12 @@ impl Assembly {
     pub(crate) fn new(identity: &Identity, past: &Past, context: &Context) -> Result<Self> {
         let mut account = Account::default();
         let session = context.session().is_some().then(|| load(past, &mut account, context)).transpose()?;
-        let mut agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
-        let policy = table::<Llm>(&context.home, "llm")?;
+        let theirs = session.as_ref().map(|session| session.agent.as_str());
+        let mut agent = Agent::load(&context.agent_of(identity.agent.as_deref(), theirs), &context.home)?;
+        let mut policy = table::<Llm>(&context.home, "llm")?;
+        if identity.governed {
+            policy.governed_prompts = Demand::Required;
+        }
         permit(&policy, identity)?;
         let variables = variables(&identity.var)?;
         let governed = governed(identity, &policy, &mut agent, &variables, context)?;
@@ -221,33 +223,19 @@ fn governed(
     let prompts = Prompts::below(&place)?;
     let soul = format!("PRM-{}-SOUL-001", agent.id.to_uppercase());
     // A tree that governs has its own text of the soul.
-    if place != context.home.root() && identity.prompt.as_ref() == Some(&soul) {
+    let (is_tree, is_soul) = (place != context.home.root(), identity.prompt.as_ref() == Some(&soul));
+    if is_tree && is_soul {
         agent.soul = None;
     }
-    if required {
-        must_be_registered(agent, &prompts)?;
-    }
-    identity.prompt.as_deref().map(|id| Governed::load(id, variables, &prompts)).transpose()
-}
-
-/// Refuses an agent with an unregistered text.
-fn must_be_registered(agent: &Agent, prompts: &Prompts) -> Result<()> {
-    match agent.soul.iter().chain(&agent.context).find(|part| !prompts.make_up(part.text.trim_end())) {
-        None => Ok(()),
-        Some(part) => Err(ungoverned("policy requires governed prompts, and this text is not a registered one")
-            .in_file(&part.file)
-            .hint("register it as an active prompt, or remove it from the agent")),
-    }
-}
-
-/// The requested agent, or the agent of the session, or the default agent.
-fn agent_id(identity: &Identity, session: Option<&Session>, context: &Context) -> String {
-    let asked = context.config.get("agent", identity.agent.as_deref());
-    match (asked, session.map(|session| session.agent.as_str()).filter(|agent| !agent.is_empty())) {
-        (Some(asked), None) => asked.text,
-        (Some(asked), Some(_)) if asked.origin != Origin::Default => asked.text,
-        (_, agent) => agent.unwrap_or(DEFAULT_AGENT).to_owned(),
-    }
+    let register = || format!("`cp-shell register {}` shows what changed and registers it", agent.id);
+    let governed = identity.prompt.as_deref().map(|id| Governed::load(id, variables, &prompts)).transpose();
+    let governed =
+        governed.map_err(|e| if e.code() == Code::NotFound && is_soul && !is_tree { e.hint(register()) } else { e })?;
+    let mut parts = agent.soul.iter().chain(&agent.context).filter(|_| required);
+    let Some(part) = parts.find(|part| !prompts.make_up(part.text.trim_end())) else { return Ok(governed) };
+    let register_there = || format!("`{}` registers it", prompts.to_register(&part.file.to_string_lossy()));
+    let error = ungoverned("governed prompts are required, and this text is not a registered one");
+    Err(error.in_file(&part.file).hint(if is_tree { register_there() } else { register() }))
 }
 
 /// Puts a text between marks that it cannot contain, because their id is a part of its hash.
@@ -273,6 +261,9 @@ pub(crate) struct Identity {
     /// A variable for the governed prompt and the template (repeatable)
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Agent")]
     pub(crate) var: Vec<String>,
+    /// Require registered prompts, as the policy can
+    #[arg(long, hide = true)]
+    pub(crate) governed: bool,
     /// Send the context without removing secrets
     #[arg(long, help_heading = "Agent", hide_short_help = true)]
     pub(crate) no_redact: bool,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::given::unreadable;
+use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, keys};
 
 use crate::registry::Table;
@@ -36,10 +37,10 @@ impl Prompts {
         Ok(Self { registry, texts: place.join("governed_prompts"), table })
     }
 
-    /// The command that registers a prompt in this home or tree.
-    fn to_register(&self, id: &str) -> String {
+    /// The command that registers a prompt or a file in this home or tree.
+    pub fn to_register(&self, named: &str) -> String {
         let place = self.texts.parent().unwrap_or(&self.texts);
-        format!("cp-shell --home {} register {id}", cp_common::wire::quoted(&place.to_string_lossy()))
+        format!("cp-shell --home {} register {}", quoted(&place.to_string_lossy()), quoted(named))
     }
 
     /// Returns the file of a prompt.

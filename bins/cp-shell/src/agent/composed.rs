@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::coprocess::{ask_with, cmd, find};
 use cp_common::home::{Home, make_directory};
@@ -11,8 +11,7 @@ use cp_common::program::approval::Verdict;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
-use cp_common::{Code, Context, Error, Result, signals};
-use cp_policy::prompts::Prompts;
+use cp_common::{Context, Error, Result, signals};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::NamedTempFile;
@@ -28,27 +27,24 @@ pub(super) struct Composed {
     model: ModelOptions,
     /// The governed prompt that begins the system text, if required.
     prompt: Option<String>,
-    /// The place of the registered prompts.
-    prompts: PathBuf,
     home: Home,
     /// The coprocess, kept between turns with its connection.
     llm: Option<Coprocess>,
 }
 
 impl Composed {
-    pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Result<Self> {
+    pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Self {
         let name = if id == "default" { "cp_default" } else { id }.to_owned();
         let capabilities = CAPABILITIES.map(str::to_owned).to_vec();
-        Ok(Self {
+        Self {
             described: Described { name, version: cp_common::program::VERSION.to_owned(), capabilities },
             id: id.to_owned(),
             flags: context.handed_on(),
             model: options.clone(),
             prompt,
-            prompts: Prompts::place(context)?,
             home: context.home.clone(),
             llm: None,
-        })
+        }
     }
 
     fn flags(&self, turn: &Turn) -> Vec<OsString> {
@@ -70,7 +66,7 @@ impl Composed {
         let mode = if turn.isolated { "isolated" } else { "persistent" };
         let mut words = ["--agent", &self.id, "--mode", mode].map(OsStr::new).to_vec();
         if let Some(prompt) = &self.prompt {
-            words.extend(["--prompt", prompt].map(OsStr::new));
+            words.extend(["--governed", "--prompt", prompt].map(OsStr::new));
         }
         let context = context_file(&self.home.path("tmp"), &turn.context)?;
         if let Some(context) = &context {
@@ -78,43 +74,7 @@ impl Composed {
         }
         words.extend(turn.attached.iter().flat_map(|file| [OsStr::new("--attach"), file.as_os_str()]));
         words.extend(["--input", "text", "-"].map(OsStr::new));
-        let composed = ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn));
-        let prompt: Box<RawValue> = composed.map_err(|e: Error| match e.code() {
-            Code::NotFound if self.prompt.is_some() => e.hint(self.to_register("governed_prompts/")),
-            _ => e,
-        })?;
-        self.check_governed(&prompt)?;
-        Ok(prompt)
-    }
-
-    /// Refuses a system text that is not registered, if prompts are governed. The composed text is checked because it
-    /// is the text that is sent.
-    fn check_governed(&self, prompt: &RawValue) -> Result<()> {
-        let prompt: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
-        let system = prompt["system"].as_str().unwrap_or_default();
-        if self.prompt.is_none() || Prompts::below(&self.prompts)?.make_up(system) {
-            return Ok(());
-        }
-        Err(Error::new(
-            Code::Forbidden,
-            format!("the soul or the context of the agent `{}` is not registered", self.id),
-        )
-        .with("rule", "llm.governed_prompts")
-        .hint(self.to_register(&format!("{}/agents/{}/context/", self.home.root().display(), self.id))))
-    }
-
-    /// The command that registers a text; in a tree, a file of `directory`.
-    fn to_register(&self, directory: &str) -> String {
-        let register = format!("cp-shell register {}", self.id);
-        if self.prompts == self.home.root() {
-            return format!("`{register}` shows what changed and registers it");
-        }
-        let tree = cp_common::wire::quoted(&self.prompts.to_string_lossy());
-        let prompt = self.prompt.as_deref().unwrap_or_default();
-        let file = if directory.starts_with('/') { "FILE" } else { prompt };
-        format!(
-            "the tree governs prompts: `cd {tree} && cp-shell --home . register {directory}{file}.md` registers it there"
-        )
+        ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn))
     }
 
     /// Sends a prompt to the model.

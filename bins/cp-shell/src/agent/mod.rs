@@ -148,7 +148,7 @@ pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &C
     if !exists {
         return Err(context.home.unknown_agent(id, agents.keys()));
     }
-    Ok(Box::new(Composed::new(id, governed_prompt(id, plane, &agents)?, options, context)?))
+    Ok(Box::new(Composed::new(id, governed_prompt(id, plane, &agents)?, options, context)))
 }
 
 /// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::context::given::directory;
 use crate::context::options::{Origin, Shared};
 use crate::home::Home;
-use crate::home::config::Config;
+use crate::home::config::{self, Config};
 use crate::output::{Format, Output, line_to_stderr};
 use crate::wire::{Result, quoted};
 
@@ -37,6 +37,14 @@ impl Context {
     /// Returns the agent; `flag` is the option of the command line.
     pub fn agent(&self, flag: Option<&str>) -> String {
         self.config.text("agent", flag).unwrap_or_default()
+    }
+
+    /// Returns the agent of a session: that of the command line or the settings, else the one that the session has.
+    pub fn agent_of(&self, flag: Option<&str>, session: Option<&str>) -> String {
+        let session = session.filter(|agent| !agent.is_empty());
+        let asked = self.config.get("agent", flag);
+        let asked = asked.filter(|asked| session.is_none() || asked.origin != config::Origin::Default);
+        asked.map(|asked| asked.text).or(session.map(str::to_owned)).unwrap_or_default()
     }
 
     /// Returns the origin of this run.
