@@ -192,51 +192,51 @@ impl Answers {
 }
 
 /// The line editor. It keeps the keys that it has read after the end of a line, for the next line.
-struct LineEditor(Editor<Helper, MemHistory>);
+type LineEditor = Editor<Helper, MemHistory>;
 
-impl LineEditor {
-    /// An editor on standard output, or on the terminal if the output is redirected.
-    fn new(history: MemHistory) -> rustyline::Result<Self> {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-        let shown = rustix::termios::isatty(rustix::stdio::stdout());
-        let config = Config::builder()
-            .completion_type(CompletionType::List)
-            .color_mode(if plain { ColorMode::Disabled } else { ColorMode::Enabled })
-            .behavior(if shown { Behavior::Stdio } else { Behavior::PreferTerm })
-            .history_ignore_space(true)
-            .build();
-        let mut editor = Editor::with_history(config, history)?;
-        editor.bind_sequence(KeyEvent::alt('\r'), Cmd::Newline);
-        Ok(Self(editor))
-    }
+/// An editor on standard output, or on the terminal if the output is redirected.
+fn line_editor(history: MemHistory) -> rustyline::Result<LineEditor> {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+    let shown = rustix::termios::isatty(rustix::stdio::stdout());
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .color_mode(if plain { ColorMode::Disabled } else { ColorMode::Enabled })
+        .behavior(if shown { Behavior::Stdio } else { Behavior::PreferTerm })
+        .auto_add_history(true)
+        .history_ignore_space(true)
+        .build();
+    let mut editor = Editor::with_history(config, history)?;
+    editor.bind_sequence(KeyEvent::alt('\r'), Cmd::Newline);
+    Ok(editor)
+}
 
-    /// Discards the keys that were read and not used. The history stays.
-    fn discard_keys(&mut self) -> rustyline::Result<()> {
-        *self = Self::new(std::mem::take(self.0.history_mut()))?;
-        Ok(())
-    }
+/// Reads an answer. Esc declines like Ctrl-C.
+fn answer(prompt: &str) -> rustyline::Result<String> {
+    // An editor of its own, because keys that follow an answer must not answer the next question, and keys that follow
+    // the line of the turn must not answer this one. An answer is one line, without completion.
+    let mut editor = line_editor(MemHistory::new())?;
+    editor.set_keyseq_timeout(Some(SEQUENCE_MS));
+    editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), Cmd::Interrupt);
+    editor.readline(prompt)
+}
 
-    /// Reads an answer. Esc declines like Ctrl-C.
-    fn answer(&mut self, prompt: &str) -> rustyline::Result<String> {
-        self.0.set_keyseq_timeout(Some(SEQUENCE_MS));
-        self.0.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), Cmd::Interrupt);
-        self.0.readline(prompt)
+/// Reads a line at the prompt. Keys that were read before an interruption are discarded; the history stays.
+fn line(
+    prompt: &str,
+    editor: &mut LineEditor,
+    interrupted: bool,
+    completions: Completions,
+) -> rustyline::Result<String> {
+    if interrupted {
+        *editor = line_editor(std::mem::take(editor.history_mut()))?;
     }
-
-    /// Reads a line at the prompt and adds it to the history.
-    fn line(&mut self, prompt: &str, completions: Completions) -> rustyline::Result<String> {
-        self.0.set_helper(Some(Helper { completions }));
-        let line = self.0.readline(prompt)?;
-        if !line.trim().is_empty() {
-            let _ = self.0.add_history_entry(line.as_str());
-        }
-        Ok(line)
-    }
+    editor.set_helper(Some(Helper { completions }));
+    editor.readline(prompt)
 }
 
 /// Reads lines from a terminal.
 fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: Completions) {
-    let mut editor = match LineEditor::new(MemHistory::new()) {
+    let mut editor = match line_editor(MemHistory::new()) {
         Ok(editor) => editor,
         Err(e) => {
             let message = format!("the line editor does not work on this terminal: {e}");
@@ -252,15 +252,8 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: Completi
     let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted));
     while let Ok(question) = asked.recv() {
         let read = match question {
-            Question::Line(prompt) => {
-                let is_clean = if interrupted.load(Ordering::Relaxed) { editor.discard_keys() } else { Ok(()) };
-                is_clean.and_then(|()| editor.line(&prompt, completions))
-            }
-            // An editor of its own, because keys that follow an answer must not answer the next question, and keys that
-            // follow the line of the turn must not answer this one. An answer is one line, without completion.
-            Question::Answer(prompt) => {
-                LineEditor::new(MemHistory::new()).and_then(|mut editor| editor.answer(&prompt))
-            }
+            Question::Line(prompt) => line(&prompt, &mut editor, interrupted.load(Ordering::Relaxed), completions),
+            Question::Answer(prompt) => answer(&prompt),
         };
         // An earlier signal was not for a turn. A later signal is for the command on this line.
         interrupted.store(false, Ordering::Relaxed);
