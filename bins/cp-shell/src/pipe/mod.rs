@@ -6,8 +6,8 @@ pub(crate) mod responder;
 use std::time::Duration;
 
 use cp_common::output::{Format, printable, to_stderr};
+use cp_common::stream::lines::Lines;
 use cp_common::{Code, Context, Error, Result, signals};
-use rustix::io::Errno;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 
@@ -51,14 +51,20 @@ struct Pipe {
 impl Pipe {
     fn answer_all(&mut self, context: &mut Context) -> Result<()> {
         let (mut splitter, mut pieces) = (Splitter::new(), Vec::new());
-        let mut block = vec![0; 64 << 10];
+        let (mut input, mut block) = (Lines::new(rustix::stdio::stdin()), Vec::new());
         loop {
-            let read = self.read(&mut block, context)?;
+            let Some(read) = input.some(&mut block, Duration::ZERO)? else {
+                // Answers are flushed before a wait.
+                self.flush(context)?;
+                signals::wait_readable(rustix::stdio::stdin(), None)?;
+                continue;
+            };
             if read == 0 {
                 splitter.finish(&mut pieces);
             } else {
-                splitter.feed(&block[..read], &mut pieces);
+                splitter.feed(&block, &mut pieces);
             }
+            block.clear();
             for piece in pieces.drain(..) {
                 signals::check()?;
                 self.answer(piece, context)?;
@@ -74,25 +80,6 @@ impl Pipe {
         self.flush(context)?;
         context.out.ended_with(u8::from(self.failed));
         Ok(())
-    }
-
-    /// Reads available input. Answers are flushed before a wait.
-    fn read(&mut self, block: &mut [u8], context: &mut Context) -> Result<usize> {
-        let stdin = rustix::stdio::stdin();
-        if !signals::wait_readable(stdin, Some(Duration::ZERO))? {
-            self.flush(context)?;
-            signals::wait_readable(stdin, None)?;
-        }
-        loop {
-            match rustix::io::read(stdin, &mut *block) {
-                Ok(read) => return Ok(read),
-                Err(Errno::INTR) => signals::check()?,
-                Err(Errno::AGAIN) => {
-                    signals::wait_readable(stdin, None)?;
-                }
-                Err(e) => return Err(Error::io("reading standard input", std::io::Error::from(e))),
-            }
-        }
     }
 
     fn answer(&mut self, piece: Piece, context: &mut Context) -> Result<()> {
