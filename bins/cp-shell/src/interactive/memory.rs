@@ -36,9 +36,8 @@ pub(crate) fn find(kind: &str, words: &str, limit: usize, context: &Context) -> 
     }
     let limit = limit.max(1).to_string();
     let mut argv = vec!["recall", "--kind", kind, "--limit", &limit];
-    let query = operand(words);
-    if !query.trim().is_empty() {
-        argv.push(&query);
+    if !words.trim().is_empty() {
+        argv.extend(["--", words]);
     }
     let found = ask(context, "cp-session", &argv)?;
     let member = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
@@ -46,11 +45,6 @@ pub(crate) fn find(kind: &str, words: &str, limit: usize, context: &Context) -> 
     Ok(items
         .map(|item| Remembered { kind: kind.to_owned(), text: member(item, "text"), at: member(item, "ts") })
         .collect())
-}
-
-/// Protects a text from being parsed as an option or `-`.
-fn operand(text: &str) -> String {
-    if text.starts_with('-') { format!(" {text}") } else { text.to_owned() }
 }
 
 /// The number of memories of each kind that are shown.
@@ -88,7 +82,7 @@ fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
 /// `:n+ TEXT`, `:nd+ TEXT`, `:learn LESSON`: stores a text of a kind without secrets, and shows the file.
 pub(crate) fn keep(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
     let (text, redactions) = state.redactor.redact_text(text);
-    ask(state.context, "cp-session", &["remember", "--kind", kind, &operand(&text)])?;
+    ask(state.context, "cp-session", &["remember", "--kind", kind, "--", &text])?;
     let without =
         if redactions > 0 { format!(", {} removed", count(redactions as usize, "secret")) } else { String::new() };
     let file = file_of(kind, state.context);
