@@ -7,7 +7,6 @@ use cp_common::home::Home;
 use cp_common::keys::Key;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::format::canonical::{Form, command_hash, command_hmac, hash_value};
-use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::{Entry, Ledger, Receipt, blob};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -32,65 +31,6 @@ pub(crate) struct Evidence {
     pub(crate) declared_reads: Vec<Read>,
     /// The files that were written.
     pub(crate) declared_writes: Vec<Read>,
-}
-
-impl Evidence {
-    /// The evidence for a request that was received at `started` and has this result or error; `files` are those that
-    /// were read, and those that were written.
-    pub(crate) fn new(form: Form, command: &str, started: Instant, result: &Value, files: [Vec<Read>; 2]) -> Self {
-        let [declared_reads, declared_writes] = files;
-        Self {
-            timestamp: clock::now(),
-            input_hash: command_hash(form, command),
-            output_hash: hash_value(result),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            declared_reads,
-            declared_writes,
-        }
-    }
-}
-
-/// The effects of the programs that a turn called.
-#[derive(Debug, Default)]
-pub(crate) struct Effects {
-    /// The changed files with the hashes of their content; a removed file has none.
-    pub(crate) writes: Vec<Read>,
-    /// The receipt of the newest command that ran.
-    pub(crate) receipt: Option<Receipt>,
-}
-
-impl Effects {
-    /// Reads the effects that a ledger records from entry `first` on, without those of other sessions.
-    pub(crate) fn since(first: u64, ledger: &Path, session: &str) -> Result<Self> {
-        let (mut effects, session) = (Self::default(), Value::from(session).to_string());
-        let mut lines = ledger.exists().then(|| cp_ledger::read::backward(ledger)).transpose()?;
-        while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
-            let Some(line) = raw.stored() else { continue };
-            if line.seq() < first {
-                break;
-            }
-            if line.member("session").is_some_and(|named| named != session.as_bytes()) {
-                continue;
-            }
-            if line.is_event("exec.changes") {
-                let files = line.data_member("files").unwrap_or(b"[]");
-                let whole = blob::resolve(ledger, files)?;
-                let files: Vec<Value> = serde_json::from_slice(whole.as_deref().unwrap_or(files)).unwrap_or_default();
-                effects.writes.extend(files.iter().rev().map(Read::of_change));
-            } else if line.is_event("exec.result") && effects.receipt.is_none() {
-                let origin = origin_of(ledger).ok().flatten();
-                effects.receipt = Some(Receipt::new(ledger, origin, line.seq(), line.hash().to_string()));
-            }
-        }
-        effects.writes.reverse();
-        Ok(effects)
-    }
-}
-
-/// The number of the next entry of a ledger, which need not exist.
-pub(crate) fn next_entry(ledger: &Path) -> Result<u64> {
-    let newest = ledger.exists().then(|| cp_ledger::read::newest(ledger, |line| Some(line.seq() + 1))).transpose()?;
-    Ok(newest.flatten().unwrap_or_default())
 }
 
 /// A named session before it is joined.
@@ -143,8 +83,6 @@ pub(crate) struct Journal {
     pending: Vec<(Value, Value)>,
     /// The number of the last recorded turn.
     pub(crate) turn: u64,
-    /// The sequence number of our next entry, if no other process writes first.
-    next_place: Option<u64>,
     /// True if the session was started here, and so is ended here.
     pub(crate) own: bool,
 }
@@ -168,19 +106,28 @@ impl Journal {
         let turn = if joined.is_none() { 0 } else { last_turn(exec.path(), &session)? };
         let agent = agent.to_owned();
         let home = context.home.clone();
-        Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, next_place: None, own })
+        Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, own })
     }
 
-    /// Queues a completed turn for recording: the request as it was received, the form of it that is hashed, and the
-    /// programs and services that were called.
+    /// Queues a completed turn for recording: the request as it was received at `started`, after the form of it that is
+    /// hashed; true if it succeeded, with its result or error; the files that were read, and those that were written;
+    /// and the programs and services that were called. Returns the evidence.
     pub(crate) fn stage(
         &mut self,
-        form: Form,
-        command: &str,
-        succeeded: bool,
-        evidence: &Evidence,
+        (form, command): (Form, &str),
+        started: Instant,
+        (succeeded, result): (bool, &Value),
+        [declared_reads, declared_writes]: [Vec<Read>; 2],
         calls: &[Value],
-    ) -> Result<()> {
+    ) -> Result<Evidence> {
+        let evidence = Evidence {
+            timestamp: clock::now(),
+            input_hash: command_hash(form, command),
+            output_hash: hash_value(result),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            declared_reads,
+            declared_writes,
+        };
         let (text, redactions) = self.exec.redactor().redact_text(command);
         // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain
         // hash.
@@ -215,7 +162,7 @@ impl Journal {
             "external_calls": calls,
         });
         self.pending.push((executed, proof));
-        Ok(())
+        Ok(evidence)
     }
 
     /// Records the queued turns.
@@ -224,14 +171,12 @@ impl Journal {
             return Ok(());
         }
         let mut pending = std::mem::take(&mut self.pending);
-        let Self { session, agent, exec, evidence, turn, next_place, .. } = self;
+        let Self { session, agent, exec, evidence, turn, .. } = self;
         let entry = |event: &str, number: u64| Entry::new(event).agent(&*agent).session(&*session).turn(number);
         let ledger = exec.path().to_owned();
-        let receipts = exec.append_placed(|place| {
+        exec.append_placed(|_| {
             // Other processes may have taken numbers since.
-            if *next_place != Some(place) {
-                *turn = last_turn(&ledger, session)?.max(*turn);
-            }
+            *turn = last_turn(&ledger, session)?.max(*turn);
             let numbered = (*turn + 1..).zip(&mut pending);
             let entries = numbered.map(|(number, (executed, proof))| {
                 executed["turn_number"] = number.into();
@@ -244,13 +189,34 @@ impl Journal {
         let proofs = numbered.map(|(number, (_, proof))| entry("turn_evidence", number).data(proof));
         evidence.append_all(proofs.collect())?;
         *turn += pending.len() as u64;
-        *next_place = receipts.last().map(|receipt| receipt.seq + 1);
         Ok(())
     }
 
-    /// The ledger of the commands of this session.
-    pub(crate) fn commands(&self) -> PathBuf {
-        self.exec.path().to_owned()
+    /// Runs a command that cp-exec records in this session. Also returns the files that it changed, and the receipt of
+    /// its end.
+    pub(crate) fn watch<T>(&self, run: impl FnOnce() -> T) -> Result<(T, Vec<Read>, Option<Receipt>)> {
+        let (ledger, session) = (self.exec.path(), Value::from(&*self.session).to_string());
+        let first = cp_ledger::read::newest(ledger, |line| Some(line.seq() + 1))?.unwrap_or_default();
+        let (outcome, mut writes, mut receipt) = (run(), Vec::new(), None);
+        let mut lines = cp_ledger::read::backward(ledger)?;
+        while let Some(raw) = lines.next()? {
+            let Some(line) = raw.stored() else { continue };
+            if line.seq() < first {
+                break;
+            }
+            if line.member("session").is_some_and(|named| named != session.as_bytes()) {
+                continue;
+            }
+            if line.is_event("exec.changes") {
+                let files = line.data_member("files").unwrap_or(b"[]");
+                let whole = blob::resolve(ledger, files)?;
+                let files: Value = serde_json::from_slice(whole.as_deref().unwrap_or(files)).unwrap_or_default();
+                writes.splice(0..0, Read::of_changes(&files));
+            } else if line.is_event("exec.result") && receipt.is_none() {
+                receipt = Some(self.exec.receipt(line.seq(), &line.hash()));
+            }
+        }
+        Ok((outcome, writes, receipt))
     }
 
     /// Syncs the ledgers; returns true if everything is on the disk.

@@ -14,10 +14,9 @@ mod turn;
 
 use std::time::Instant;
 
-use cp_common::home::config::Origin;
 use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::canonical::Form;
 use cp_redact::Redactor;
 use serde_json::json;
@@ -28,9 +27,9 @@ use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{count, show, style};
 use crate::interactive::console::{Console, Typed};
 use crate::interactive::hub::Hub;
-use crate::interactive::state::{Outcome, Request, State};
+use crate::interactive::state::{Outcome, Request, State, ended_by_signal};
 use crate::interactive::transcript::{Digest, Transcript, close_question};
-use crate::journal::{self, Evidence, Joined, Journal};
+use crate::journal::{self, Journal};
 use crate::plane::Plane;
 use crate::signals::{CONTEXT_LIMIT, Tracker};
 
@@ -55,13 +54,12 @@ const PROMPT: &str = "cp> ";
 /// Holds a session.
 pub(crate) fn hold(request: &Request, context: &mut Context) -> Result<()> {
     signals::quit_ends();
-    let mut repl = Repl::open(request, context)?;
-    let mut held = repl.talk();
-    if let Err(e) = repl.close(held.is_ok()) {
+    let mut state = State::open(request, context)?;
+    let mut held = state.talk();
+    if let Err(e) = state.close(held.is_ok()) {
         held = held.and(Err(e));
     }
-    let exit = repl.exit;
-    let State { context, journal, tracker, console, agent, .. } = repl.state;
+    let State { context, journal, tracker, console, agent, exit, .. } = state;
     // The agent's programs exit before the session that they write to ends.
     drop(agent);
     let (session, own, turns) = (journal.session.clone(), journal.own, tracker.turns);
@@ -81,15 +79,7 @@ pub(crate) fn hold(request: &Request, context: &mut Context) -> Result<()> {
     context.out.flush()
 }
 
-struct Repl<'a> {
-    state: State<'a>,
-    /// True if the lines of a script are shown.
-    echo: bool,
-    /// The exit status of a script: that of the first line that failed.
-    exit: u8,
-}
-
-impl<'a> Repl<'a> {
+impl<'a> State<'a> {
     fn open(request: &Request, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::of_context(context)?;
@@ -97,7 +87,8 @@ impl<'a> Repl<'a> {
             context.options.session = Some(memory::last_session(context)?);
         }
         let joined = journal::joined(true, context)?;
-        let id = agent_id(request.agent.as_deref(), joined.as_ref(), context);
+        let theirs = joined.as_ref().and_then(|joined| joined.agent.as_deref());
+        let id = context.agent_of(request.agent.as_deref(), theirs);
         let console = Console::open(commands::candidates)?;
         let agent = agent::named(&id, &plane, &request.model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
@@ -122,8 +113,7 @@ impl<'a> Repl<'a> {
         let turns = Digest::of(&journal.directory)?.turns;
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), turns);
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
-        let echo = !console.is_terminal() && !context.options.quiet;
-        let state = State {
+        Ok(Self {
             offline: request.offline,
             settings,
             redactor,
@@ -142,63 +132,58 @@ impl<'a> Repl<'a> {
             allows_tools: false,
             turns: Vec::new(),
             model: request.model.clone(),
-            is_stopped: false,
-        };
-        Ok(Self { state, echo, exit: 0 })
+            exit: 0,
+            end: None,
+        })
     }
 
     /// Reads and runs lines until the input ends or the person quits.
     fn talk(&mut self) -> Result<()> {
         loop {
-            match self.state.console.wait() {
+            match self.console.wait() {
                 Typed::Line(line) => {
                     // An editor has already shown its input.
-                    if self.echo {
-                        self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
+                    if !self.console.is_terminal() && !self.context.options.quiet {
+                        self.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
-                    let leaves = self.line(&line)?;
-                    if self.state.is_stopped {
-                        return Err(ended_by_signal());
-                    }
-                    if leaves {
-                        return Ok(());
+                    self.line(&line)?;
+                    if let Some(end) = self.end.take() {
+                        return end;
                     }
                 }
-                Typed::Interrupted if self.state.console.is_terminal() => {
-                    self.state.show(&format!("{}\n", style().faint("(:quit ends the session)")))?;
+                Typed::Interrupted if self.console.is_terminal() => {
+                    self.show(&format!("{}\n", style().faint("(:quit ends the session)")))?;
                 }
                 // The signal arrived while no command was running, and the editor still has its line.
-                Typed::Signalled if self.state.console.is_terminal() => continue,
+                Typed::Signalled if self.console.is_terminal() => continue,
                 Typed::Interrupted | Typed::Signalled | Typed::Terminated => return Err(ended_by_signal()),
-                Typed::Wrong(what, hint) => self.state.show(&style().error(&what, hint))?,
+                Typed::Wrong(what, hint) => self.show(&style().error(&what, hint))?,
                 Typed::End => return Ok(()),
             }
-            self.state.poll_hub()?;
+            self.poll_hub()?;
             // An editor that starts now could change the terminal after it is restored.
             if signals::ending() {
                 return Err(ended_by_signal());
             }
-            self.state.console.ask(PROMPT);
+            self.console.ask(PROMPT);
         }
     }
 
     /// Finishes the session. Questions are asked only if the person quit.
     fn close(&mut self, orderly: bool) -> Result<()> {
-        let state = &mut self.state;
-        state.hub.close(&mut state.transcript)?;
-        state.context.name_page(&state.journal.session);
-        let asks = state.settings.learning.ask && state.console.is_terminal();
-        if orderly && asks { memory::offer_lesson(state) } else { Ok(()) }
+        self.hub.close(&mut self.transcript)?;
+        self.context.name_page(&self.journal.session);
+        let asks = self.settings.learning.ask && self.console.is_terminal();
+        if orderly && asks { memory::offer_lesson(self) } else { Ok(()) }
     }
 
-    /// Runs and records one line. True if it was the last.
-    fn line(&mut self, line: &str) -> Result<bool> {
+    /// Runs and records one line.
+    fn line(&mut self, line: &str) -> Result<()> {
         let started = Instant::now();
         let whole = join_lines(line);
-        let state = &mut self.state;
         let input = parse(&whole);
         let class = match &input {
-            Input::Nothing => return Ok(false),
+            Input::Nothing => return Ok(()),
             Input::Command(command, _) => command.class,
             Input::Run(_) => Class::Governed,
             Input::Say(_) => Class::Append,
@@ -206,76 +191,50 @@ impl<'a> Repl<'a> {
         };
         // A query shows the signals that the last turn or command left.
         if !matches!(class, Class::Query) {
-            state.tracker.begin(class);
+            self.tracker.begin(class);
         }
-        let mut leaves = false;
-        let mut is_slip = matches!(input, Input::Unknown(_));
-        let mut about = "`:help` lists the commands, `:state` shows the state of the session".to_owned();
         let carried_out = match input {
-            Input::Nothing => return Ok(false),
-            Input::Command(command, argument) => {
-                leaves = command.name() == "quit";
-                about = format!("`:help {}` describes the command", command.name());
-                commands::perform(state, command, argument)
-            }
-            Input::Run(command) => commands::run::run(state, command),
-            Input::Say(text) => turn::take(state, text),
-            Input::Unknown(name) => commands::unlisted(state, &whole, name),
+            Input::Nothing => return Ok(()),
+            Input::Command(command, argument) => commands::perform(self, command, argument),
+            Input::Run(command) => commands::run::run(self, command),
+            Input::Say(text) => turn::take(self, text),
+            Input::Unknown(name) => commands::unlisted(self, &whole, name),
         };
         let outcome = match carried_out {
-            Ok(outcome) => {
-                is_slip = false;
-                outcome
-            }
+            Ok(outcome) => outcome,
             Err(error) if error.is_reader_gone() => return Err(error),
             Err(error) => {
-                is_slip &= error.code() == Code::Usage;
-                state.forget_interrupt();
-                let text = style().error(error.message(), error.hint_text().unwrap_or(&about));
+                self.forget_interrupt();
+                let hint = "`:help` lists the commands, `:state` shows the state of the session";
+                let text = style().error(error.message(), error.hint_text().unwrap_or(hint));
                 let exit = error.code().row().exit;
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
         };
-        if self.exit == 0 && !self.state.console.is_terminal() {
+        if self.exit == 0 && !self.console.is_terminal() {
             self.exit = outcome.exit;
         }
-        let leaves = leaves && outcome.exit == 0;
-        // A mistyped name does not count as a failure.
-        self.state.tracker.end(outcome.exit == 0 || is_slip);
-        self.conclude(whole.trim(), outcome, started)?;
-        Ok(leaves)
+        self.tracker.end(outcome.exit == 0);
+        self.conclude(whole.trim(), outcome, started)
     }
 
     /// Shows and records the outcome of a line.
     fn conclude(&mut self, line: &str, outcome: Outcome, started: Instant) -> Result<()> {
-        let state = &mut self.state;
-        let strip = || style().faint(&state.strip()) + "\n";
-        let strip = if outcome.has_strip { strip() } else { String::new() };
-        state.show(&(outcome.text + &strip))?;
-        let files = [state.plane.take_reads(), outcome.writes];
-        let evidence = Evidence::new(Form::Cmd, line, started, &outcome.result, files);
-        let journal = &mut state.journal;
-        let staged = journal.stage(Form::Cmd, line, outcome.exit == 0, &evidence, &outcome.calls);
-        let recorded = staged.and_then(|()| journal.commit());
-        state.tracker.synced = recorded.is_ok() && journal.synced();
+        let strip = if outcome.has_strip { style().faint(&self.strip()) + "\n" } else { String::new() };
+        self.show(&(outcome.text + &strip))?;
+        let Self { journal, plane, .. } = self;
+        let staged = journal.stage(
+            (Form::Cmd, line),
+            started,
+            (outcome.exit == 0, &outcome.result),
+            [plane.take_reads(), outcome.writes],
+            &outcome.calls,
+        );
+        let recorded = staged.and_then(|_| journal.commit());
+        self.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {
             let message = format!("this turn was not recorded in the ledger: {}", e.message());
-            state.show(&style().error(&message, e.hint_text().unwrap_or("`cp-log verify` checks the ledgers")))
+            self.show(&style().error(&message, e.hint_text().unwrap_or("`cp-log verify` checks the ledgers")))
         })
-    }
-}
-
-fn ended_by_signal() -> Error {
-    Error::new(Code::Interrupted, "interrupted by a signal").hint("`cp-shell -c` continues the session")
-}
-
-/// The requested agent, or the agent of the joined session.
-fn agent_id(asked: Option<&str>, joined: Option<&Joined>, context: &Context) -> String {
-    let asked = context.config.get("agent", asked);
-    let theirs = joined.and_then(|joined| joined.agent.as_deref()).filter(|agent| !agent.is_empty());
-    match (asked, theirs) {
-        (Some(asked), None) => asked.text,
-        (Some(asked), Some(_)) if asked.origin != Origin::Default => asked.text,
-        (_, theirs) => theirs.unwrap_or("default").to_owned(),
     }
 }

@@ -1,6 +1,5 @@
 //! The state of an open session, and the outcome of a line.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
@@ -47,8 +46,10 @@ pub(crate) struct State<'a> {
     pub(crate) turns: Vec<Exchange>,
     /// The model options of the command line, until a command changes them.
     pub(crate) model: ModelOptions,
-    /// True after Ctrl-C in a script, which ends it.
-    pub(crate) is_stopped: bool,
+    /// The exit status of a script: that of the first line that failed.
+    pub(crate) exit: u8,
+    /// How the session ends, after the person quit or stopped a script.
+    pub(crate) end: Option<Result<()>>,
 }
 
 impl State<'_> {
@@ -66,17 +67,11 @@ impl State<'_> {
         show(&mut self.context.out, text)
     }
 
-    /// The ledger with the effects of a run: its own, unless the command line names one.
-    pub(crate) fn ledger_of_run(&mut self, run: &str) -> Result<PathBuf> {
-        let before = self.context.options.run.replace(run.to_owned());
-        let path = cp_ledger::effect_path(self.context, "cp-exec.jsonl");
-        self.context.options.run = before;
-        path
-    }
-
     /// Forgets a signal that was for the current line. It ends a script, whose later lines may rely on that line.
     pub(crate) fn forget_interrupt(&mut self) {
-        self.is_stopped |= signals::interrupted() && !self.console.is_terminal();
+        if signals::interrupted() && !self.console.is_terminal() {
+            self.end = Some(Err(ended_by_signal()));
+        }
         signals::forget_interrupt();
     }
 
@@ -115,6 +110,11 @@ fn report_hub(hub: &Hub, out: &mut Output) -> Result<()> {
         (true, None) => return Ok(()),
     };
     show(out, &style().faint(&line))
+}
+
+/// The error of a session that a signal ends.
+pub(crate) fn ended_by_signal() -> Error {
+    Error::new(Code::Interrupted, "interrupted by a signal").hint("`cp-shell -c` continues the session")
 }
 
 /// The request for an interactive session.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Content, Message, Turn};
+use cp_common::wire::{Message, Turn};
 use cp_common::{Context, Result};
 use cp_ledger::blob;
 use cp_ledger::{Entry, Ledger, Sync};
@@ -225,6 +225,7 @@ pub(crate) fn called_without_effect(messages: &[Message]) -> Vec<&str> {
 /// What the ledger tells about a session.
 #[derive(Debug, Default)]
 pub(crate) struct Digest {
+    /// The number of the last turn.
     pub(crate) turns: u64,
     /// The tool runs whose files were not put back, the newest last.
     pub(crate) runs: Vec<String>,
@@ -241,9 +242,8 @@ struct Closing {
 impl Digest {
     /// Reads the ledger in a session's directory.
     pub(crate) fn of(directory: &Path) -> Result<Self> {
-        let file = directory.join("session.jsonl");
-        let (mut digest, mut questions) = (Self::default(), 0);
-        let mut lines = cp_ledger::read::lines(&file)?;
+        let mut digest = Self::default();
+        let mut lines = cp_ledger::read::lines(&directory.join("session.jsonl"))?;
         while let Some(raw) = lines.next()? {
             let Some(line) = raw.stored() else { continue };
             let data = || serde_json::from_slice(line.member("data")?).ok();
@@ -254,15 +254,8 @@ impl Digest {
             } else if line.is_event(UNDONE) {
                 digest.undone = data().and_then(|Closing { run }| run);
                 digest.runs.retain(|run| Some(run) != digest.undone.as_ref());
-            } else if line.is_event("message") && line.member("role") == Some(b"\"user\"") {
-                let kept = line.member("content").unwrap_or(b"\"\"");
-                let whole = blob::resolve(&file, kept)?;
-                let content: Option<Content> = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).ok();
-                // The results of tools have no text of their own.
-                questions += u64::from(content.is_some_and(|content| !content.text().is_empty()));
             }
         }
-        digest.turns = digest.turns.max(questions);
         Ok(digest)
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::interactive::commands::run::command_hint;
-use crate::journal::{Effects, Evidence, Journal, next_entry};
+use crate::journal::{Evidence, Journal};
 use crate::pipe::{Piece, Pipe};
 use crate::plane::operations::Host;
 use crate::plane::{Failure, Plane, Read, Request, fault, is_denial};
@@ -39,10 +39,7 @@ impl Host for Session {
     }
 
     fn execute(&mut self, command: &str) -> Result<Value> {
-        let ledger = self.journal.commands();
-        let first = next_entry(&ledger)?;
-        let outcome = execute(self.flags.clone(), command);
-        let Effects { writes, receipt } = Effects::since(first, &ledger, &self.journal.session)?;
+        let (outcome, writes, receipt) = self.journal.watch(|| execute(self.flags.clone(), command))?;
         self.writes.extend(writes);
         self.calls.push(json!({"program": "cp-exec", "receipt": receipt}));
         let is_denied = outcome.as_ref().is_err_and(is_denial);
@@ -82,8 +79,8 @@ impl Pipe {
         let output = outcome.as_ref().map_or_else(|failure| json!(failure), Value::clone);
         let command = String::from_utf8_lossy(&text);
         let files = [plane.take_reads(), std::mem::take(writes)];
-        let evidence = Evidence::new(form, &command, started, &output, files);
-        journal.stage(form, &command, outcome.is_ok(), &evidence, &std::mem::take(calls))?;
+        let ended = (outcome.is_ok(), &output);
+        let evidence = journal.stage((form, &command), started, ended, files, &std::mem::take(calls))?;
         Ok(match outcome {
             Ok(result) => Response { status: "ok", result: Some(result), error: None, evidence },
             Err(failure) => Response { status: "error", result: None, error: Some(failure), evidence },

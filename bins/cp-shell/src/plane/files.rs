@@ -43,30 +43,22 @@ pub(crate) struct Read {
 
 impl Read {
     /// A file that was read or written as a whole.
-    pub(crate) fn whole(path: String, hash: String) -> Self {
-        Self { path, hash: Some(hash), offset: None, bytes: None }
+    pub(crate) fn whole(path: String, hash: Option<String>) -> Self {
+        Self { path, hash, offset: None, bytes: None }
     }
 
     /// A file that was written, as it is now.
     pub(crate) fn written(path: &Path) -> Result<Self> {
         let found = blob::digest(path).map_err(|e| Error::io("reading", e).in_file(path))?;
-        let hash = found.map(|(hash, _)| hash.to_string());
-        Ok(Self { path: path.display().to_string(), hash, offset: None, bytes: None })
+        Ok(Self::whole(path.display().to_string(), found.map(|(hash, _)| hash.to_string())))
     }
 
-    /// A file of an `exec.changes` entry.
-    pub(crate) fn of_change(file: &Value) -> Self {
-        let path = file["path"].as_str().unwrap_or_default().to_owned();
-        Self { path, hash: file["after"]["sha256"].as_str().map(str::to_owned), offset: None, bytes: None }
+    /// The files of an `exec.changes` entry.
+    pub(crate) fn of_changes(files: &Value) -> impl Iterator<Item = Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let files = files.as_array().into_iter().flatten();
+        files.map(move |file| Self::whole(text(&file["path"]).unwrap_or_default(), text(&file["after"]["sha256"])))
     }
-}
-
-/// The last bytes of a file.
-#[derive(Debug)]
-pub(crate) struct Tail {
-    pub(crate) bytes: Vec<u8>,
-    /// True if these are all the bytes of the file.
-    pub(crate) is_whole: bool,
 }
 
 /// Receives each entry of a ledger: its value, its line number from 1, and the real path of the file.
@@ -101,9 +93,9 @@ impl Plane {
         Ok(Some((path, file)))
     }
 
-    /// Reads at most the last `limit` bytes of a file and declares them with their offset. `None` if the file does not
-    /// exist.
-    pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<Tail>> {
+    /// Reads at most the last `limit` bytes of a file and declares them with their offset. Also returns true if these are
+    /// all the bytes. `None` if the file does not exist.
+    pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<(Vec<u8>, bool)>> {
         let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
         let mut bytes = Vec::new();
         let mut read_tail = || -> std::io::Result<u64> {
@@ -113,12 +105,12 @@ impl Plane {
             Ok(offset)
         };
         let offset = read_tail().map_err(|e| failed(below, &e))?;
-        let mut read = Read::whole(path.display().to_string(), keys::hash(&bytes));
+        let mut read = Read::whole(path.display().to_string(), Some(keys::hash(&bytes)));
         if offset > 0 {
             (read.offset, read.bytes) = (Some(offset), Some(bytes.len() as u64));
         }
         self.declare(read);
-        Ok(Some(Tail { bytes, is_whole: offset == 0 }))
+        Ok(Some((bytes, offset == 0)))
     }
 
     /// Reads and parses a file; `None` if the file does not exist.
@@ -128,7 +120,7 @@ impl Plane {
         parse: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Result<Option<T>> {
         let below = below.as_ref();
-        let Some(Tail { bytes, is_whole }) = self.tail(below, LARGEST)? else { return Ok(None) };
+        let Some((bytes, is_whole)) = self.tail(below, LARGEST)? else { return Ok(None) };
         let parsed = if is_whole { parse(&bytes) } else { Err(format!("larger than {} MiB", LARGEST >> 20)) };
         parsed.map(Some).map_err(|how| damaged(below, &how))
     }
@@ -187,7 +179,7 @@ impl Plane {
             }
         }
         let hash = format!("sha256:{}", hex(&hasher.finalize()));
-        self.declare(Read::whole(path.display().to_string(), hash.clone()));
+        self.declare(Read::whole(path.display().to_string(), Some(hash.clone())));
         Ok(Some(hash))
     }
 

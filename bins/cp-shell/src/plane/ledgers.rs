@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::plane::files::{Tail, damaged, entry};
+use crate::plane::files::{damaged, entry};
 use crate::plane::packages::is_name;
 use crate::plane::{Plane, Request, fault};
 
@@ -203,14 +203,14 @@ pub(crate) fn gate_state(plane: &Plane) -> GateState {
 
 fn lately(plane: &Plane) -> Result<GateState> {
     let Some(file) = governance_files(plane)?.into_iter().next_back() else { return Ok(GateState::Open) };
-    let tail = plane.tail(&file, LATELY)?;
-    tail.as_ref().map(state_after).ok_or_else(|| damaged(&file, "leads to no file"))
+    let (tail, is_whole) = plane.tail(&file, LATELY)?.ok_or_else(|| damaged(&file, "leads to no file"))?;
+    Ok(state_after(&tail, is_whole))
 }
 
-fn state_after(Tail { bytes: tail, is_whole }: &Tail) -> GateState {
+fn state_after(tail: &[u8], is_whole: bool) -> GateState {
     let mut state = GateState::Open;
     // A line that is cut, or still being written, is ignored.
-    let begin = if *is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
+    let begin = if is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
     let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(begin, |at| at.max(begin));
     for line in tail[begin..end].split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
         let entry = entry(0, line);

@@ -148,6 +148,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         if let Ok(mut step) = serde_json::from_slice::<Value>(raw.bytes) {
             if step["event"] == "exec.changes" {
                 step["difference"] = whole(&files.ledger, &step["data"]["difference"])?;
+                step["data"]["files"] = whole(&files.ledger, &step["data"]["files"])?;
             }
             steps.push(step);
         }

@@ -63,6 +63,12 @@ fn of_one(command: &Command) -> String {
     format!("{} {}\n  {}{needs}\n", names.join(", "), command.takes, command.help)
 }
 
+/// `:quit`
+pub(super) fn quit(state: &mut State<'_>) -> Outcome {
+    state.end = Some(Ok(()));
+    Outcome::default()
+}
+
 /// `:clear`
 pub(super) fn clear(state: &State<'_>) -> Outcome {
     let text = if state.console.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
@@ -145,7 +151,7 @@ pub(super) fn mode(state: &mut State<'_>, mode: &str) -> Result<Outcome> {
 pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let exported = ask(state.context, "cp-session", &["export"])?;
     let path = exported["path"].as_str().unwrap_or_default().to_owned();
-    let hash = exported["sha256"].as_str().unwrap_or_default().to_owned();
+    let hash = exported["sha256"].as_str().map(str::to_owned);
     let text = format!("written: {}, {} turns, without secrets\n", escaped(&path), exported["turns"]);
     Ok(Outcome { text, result: exported, writes: vec![Read::whole(path, hash)], ..Outcome::default() })
 }

@@ -67,7 +67,7 @@ macro_rules! commands {
 // Names, operands, help, capability, class, function.
 commands! {
     "help h ?" "[COMMAND]" "list the commands, or describe one" "", Query core::help;
-    "quit q exit x bye" "" "end the session" "", Query |_, _| Ok(Outcome::default());
+    "quit q exit x bye" "" "end the session" "", Query |state, _| Ok(core::quit(state));
     "clear c cls" "" "clear the screen" "", Query |state, _| Ok(core::clear(state));
     "state s" "" "show the state as JSON" "", Query |state, _| Ok(core::state(state));
     "agent a agents" "[NAME]" "show the agent, or switch to another one" "", Query core::agent;
@@ -170,7 +170,8 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
     if argument.is_empty() && !command.takes.is_empty() && !command.takes.starts_with('[') {
         return Err(Error::usage(format!("write :{} {}", command.name(), command.takes)));
     }
-    (command.run)(state, argument)
+    let about = || format!("`:help {}` describes the command", command.name());
+    (command.run)(state, argument).map_err(|error| error.with_absent("hint", about()))
 }
 
 /// Runs the operation with a name that is not in the table; otherwise an error with the nearest name.

@@ -15,7 +15,6 @@ use crate::interactive::console::render::{count, escaped, style, value};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Digest, UNDONE};
 use crate::interactive::turn;
-use crate::journal::{Effects, next_entry};
 use crate::plane::operations::Host;
 use crate::plane::work_orders;
 use crate::plane::{Plane, Read, Request, fault};
@@ -30,19 +29,16 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
         return Err(Error::usage("a command must follow `:!`").hint("for example :! git status"));
     }
     let State { context, console, journal, .. } = state;
-    let ledger = journal.commands();
-    let first = next_entry(&ledger)?;
     let words = flags_of_person(context).into_iter().chain(["--format", "raw", "-c", command].map(OsString::from));
     let exec = coprocess::cmd(coprocess::find("cp-exec")?, words).unchecked();
     // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
     let exec = if console.is_terminal() { exec } else { exec.stdin_null() };
     context.out.flush()?;
-    let status = exec.run().map_err(|e| Error::io("starting cp-exec", e))?.status.code();
+    let (ended, writes, receipt) = journal.watch(|| exec.run())?;
+    let status = ended.map_err(|e| Error::io("starting cp-exec", e))?.status.code();
     state.forget_interrupt();
-    let State { tracker, journal, .. } = state;
-    let Effects { writes, receipt } = Effects::since(first, &ledger, &journal.session)?;
     let is_refused = status == Some(REFUSED);
-    tracker.called(is_refused);
+    state.tracker.called(is_refused);
     let code = if is_refused { Code::Forbidden } else { Code::CommandFailed };
     let mut text = String::new();
     if status != Some(0) {
@@ -56,7 +52,6 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
         calls: vec![json!({"program": "cp-exec", "command": command, "receipt": receipt})],
         exit: if status == Some(0) { 0 } else { code.row().exit },
         has_strip: true,
-        ..Outcome::default()
     })
 }
 
@@ -136,10 +131,9 @@ pub(super) fn undo(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     let refusal = "nothing was put back: it requires approval at a terminal";
     let hint = format!("`cp-toolloop undo {run}` does it without a question");
     state.confirm(&format!("Put back {many}? [y/N] "), refusal, &hint)?;
-    let ledger = state.ledger_of_run(&run)?;
-    let first = next_entry(&ledger)?;
     ask(state.context, "cp-toolloop", &["undo", &run])?;
-    let Effects { writes, .. } = Effects::since(first, &ledger, &state.journal.session)?;
+    let paths = files.iter().filter_map(|file| file["path"].as_str());
+    let writes = paths.map(|path| Read::written(Path::new(path))).collect::<Result<_>>()?;
     state.transcript.note(UNDONE, &json!({"run": run}))?;
     Ok(Outcome { result, writes, ..Outcome::of_text(format!("{many} put back; the conversation is as it was\n")) })
 }
@@ -175,7 +169,8 @@ fn effect_text(effect: &Value) -> String {
 /// `:diff [RUN]`
 pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     let run = run_of(state, run)?;
-    let differences = turn::differences(&run, state.context.handed_on())?;
+    let changes = turn::changes(&run, state.context.handed_on())?;
+    let differences: Vec<&str> = changes.iter().filter_map(turn::difference).collect();
     let text = match differences.concat() {
         none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(&run)),
         all => turn::painted(&all, usize::MAX, style()),

@@ -11,13 +11,13 @@ use cp_common::{Code, Context, Error, Result, coprocess};
 use serde_json::{Value, json};
 
 use self::watch::{Seen, Watch};
-pub(crate) use self::watch::{differences, painted};
+pub(crate) use self::watch::{changes, difference, painted};
 use crate::agent::{self, ModelOptions};
 use crate::interactive::console::render::{Style, count, escaped, show, style};
 use crate::interactive::risk::{self, Level};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Exchange, called_without_effect};
-use crate::journal::{Effects, next_entry};
+use crate::plane::Read;
 use crate::signals::CONTEXT_LIMIT;
 
 /// Takes a turn with the text of a person.
@@ -112,11 +112,10 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    let first = next_entry(&state.journal.commands())?;
     let State { context, console, agent, transcript, tracker, .. } = state;
     transcript.question(turn.number, &turn.asked.text)?;
     let flags = context.handed_on();
-    let mut watch = Watch::new(console, &mut context.out, tracker, flags);
+    let mut watch = Watch::new(console, &mut context.out, tracker, flags.clone());
     let replied = agent.process(&turn.asked, &mut watch);
     let seen = watch.end()?;
     let (run, ran) = (run_line(&seen), seen.run.clone());
@@ -128,9 +127,8 @@ fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
     }?;
     outcome.text.push_str(&run);
     if let Some(run) = &ran {
-        let ledger = state.ledger_of_run(run)?;
-        let first = if ledger == state.journal.commands() { first } else { 0 };
-        outcome.writes = Effects::since(first, &ledger, &state.journal.session)?.writes;
+        let changes = changes(run, flags)?;
+        outcome.writes = changes.iter().flat_map(|change| Read::of_changes(&change["data"]["files"])).collect();
     }
     Ok(outcome)
 }

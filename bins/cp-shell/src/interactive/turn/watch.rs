@@ -76,9 +76,10 @@ impl<'a> Watch<'a> {
     fn changed(&mut self, result: &ToolResult) -> String {
         // A command has an exit status, and its changes have no difference.
         let Some(run) = self.seen.run.as_deref().filter(|_| result.exit_code.is_none()) else { return String::new() };
-        let all = differences(run, self.flags.clone()).unwrap_or_default();
-        let new = all.get(self.seen.changes..).unwrap_or_default();
-        self.seen.changes = all.len();
+        let changes = changes(run, self.flags.clone()).unwrap_or_default();
+        let differences: Vec<&str> = changes.iter().filter_map(difference).collect();
+        let new = differences.get(self.seen.changes..).unwrap_or_default();
+        self.seen.changes = differences.len();
         new.iter().map(|difference| painted(difference, SHOWN, self.style)).collect()
     }
 
@@ -158,11 +159,18 @@ fn is_denied(result: &ToolResult) -> bool {
     result.is_error && result.exit_code.is_none() && is_refusal(&result.content)
 }
 
-/// The differences of a run, one for each operation that changed files.
-pub(crate) fn differences(run: &str, flags: Vec<OsString>) -> Result<Vec<String>> {
+/// The entries of a run about changed files.
+pub(crate) fn changes(run: &str, flags: Vec<OsString>) -> Result<Vec<Value>> {
     let shown: Value = ask_with("cp-toolloop", &["show", run], b"", flags)?;
     let steps = shown["steps"].as_array().into_iter().flatten();
-    Ok(steps.filter_map(|step| step["difference"].as_str().map(str::to_owned)).collect())
+    // A ledger that the command line names has the entries of other runs, too.
+    let is_its = |step: &&Value| step["event"] == "exec.changes" && step["run"].as_str().is_none_or(|id| id == run);
+    Ok(steps.filter(is_its).cloned().collect())
+}
+
+/// The difference of the files that an operation changed; those of a command have none.
+pub(crate) fn difference(change: &Value) -> Option<&str> {
+    change["difference"].as_str()
 }
 
 /// The number of lines of a difference that are shown during a turn.
