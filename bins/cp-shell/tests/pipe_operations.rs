@@ -96,7 +96,7 @@ fn written_files_and_receipts_are_evidence() {
     let policy = "[exec]\nallowed_commands = [\"touch\", \"false\"]\n[paths]\nwrite = [\".\"]\n";
     place.home.write("config/policy.toml", policy);
     let execute = |command: &str| json!({"operation": "execute_command", "command": command}).to_string();
-    let answers = place.pipe(&["! touch a", "! false", "pkg list"].map(execute).concat()).records();
+    let answers = place.pipe(["! touch a", "! false", "pkg list"].map(execute).concat()).records();
     let paths = |evidence: &Value| -> Vec<String> {
         let writes = evidence["declared_writes"].as_array().unwrap().iter();
         writes.map(|write| format!("{} {}", write["path"].as_str().unwrap(), write["hash"].is_string())).collect()

@@ -179,7 +179,7 @@ fn signal_in_line_ends_script() {
     place.policy("[exec]\nallowed_commands = [\"*\"]\n[paths]\nwrite = [\".\"]\n");
     for (command, ends) in [(":! touch begun; sleep 2", true), (":! touch begun", false)] {
         let mut child = place.command(&["--backend", "stub"]).start();
-        child.write(&format!("{command}\n:! touch later\n:quit\n"));
+        child.write(format!("{command}\n:! touch later\n:quit\n"));
         while !place.work.join("begun").exists() {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
