@@ -146,14 +146,13 @@ proptest! {
         value in prop_oneof![Just(json!("/etc/x")), Just(json!(["/etc/x"])), Just(json!(7)), Just(json!({"a": "/etc/x"}))],
     ) {
         let nested = effects(Host::HOOKED[host], &name, &json!({"calls": [{"input": {member: value}}]}));
-        let is_command = ["command", "cmd", "script", "code"].contains(&member);
-        prop_assert_eq!(nested, if is_command { ["refused"] } else { ["unknown"] });
+        prop_assert_eq!(nested, ["unknown"]);
         let found = effects(Host::HOOKED[host], &name, &json!({member: value, "other": 1}));
         let is_text = value.is_string() || value.is_array();
         let expected = match member {
             "command" | "cmd" if value.is_string() => vec!["unknown shell /etc/x"],
-            "command" | "cmd" | "script" | "code" => vec!["refused"],
-            "note" => vec!["unknown"],
+            "command" | "cmd" => vec!["refused"],
+            "script" | "code" | "note" => vec!["unknown"],
             _ if is_text => vec!["unknown", "unknown write /etc/x"],
             _ => vec!["unknown"],
         };

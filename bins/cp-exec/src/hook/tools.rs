@@ -25,8 +25,6 @@ pub(crate) struct ToolEffect {
 
 /// Members of unknown tools that hold a line for a shell.
 const LINE_MEMBERS: [&str; 2] = ["command", "cmd"];
-/// Members of unknown tools that hold a program in a language that is not known.
-const CODE_MEMBERS: [&str; 2] = ["script", "code"];
 /// Parts of the names of members that hold paths.
 const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
@@ -65,14 +63,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
             )
             .hint("run another command, with its input in a file or a here-document"));
         }
-        // Commands inside of members cannot be replaced.
         Does::Unknown => {
-            let here = CODE_MEMBERS.into_iter().find(|member| input.contains_key(*member));
-            if let Some(member) = here.or_else(|| input.values().find_map(command_within)) {
-                let message =
-                    format!("`{name}` runs what its member `{member}` contains, which cannot run in the sandbox");
-                return Err(refuse("host_tool", message).hint("write it to a file, and run it with the shell tool"));
-            }
             let paths = texts(input, &row.paths).map(|path| path.strip_prefix("file://").unwrap_or(path));
             paths.map(|path| (Access::Write, path.to_owned())).collect()
         }
@@ -95,18 +86,6 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     }
     let files = paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect();
     Ok(ToolEffect { does: row.does, line, files })
-}
-
-/// The name of a member inside of a value that holds a command.
-fn command_within(value: &Value) -> Option<&'static str> {
-    match value {
-        Value::Object(members) => {
-            let here = LINE_MEMBERS.into_iter().chain(CODE_MEMBERS).find(|member| members.contains_key(*member));
-            here.or_else(|| members.values().find_map(command_within))
-        }
-        Value::Array(values) => values.iter().find_map(command_within),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
 }
 
 fn is_path_member(member: &str) -> bool {
