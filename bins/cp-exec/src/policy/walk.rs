@@ -41,10 +41,17 @@ impl Policy {
         for root in outermost(roots.chain(guarded.iter().copied())) {
             let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(MatchState::root);
             walk.inner = guarded.iter().copied().filter(|inner| *inner != root && inner.starts_with(root)).collect();
-            walk.tree(root, SearchScope { names: !is_of_the_system(root), guarded: within })?;
+            walk.tree(root, !is_of_the_system(root), within)?;
         }
         walk.linked()?;
-        Ok((walk.names.found, walk.guards.finish()))
+        Ok((walk.found, walk.guards.finish()))
+    }
+
+    /// The patterns by which this policy hides names or keeps them read-only.
+    fn names(&self) -> Vec<(Operation, Pattern)> {
+        let hidden = self.bounds.forbidden.iter().map(|pattern| (Operation::Hidden, pattern));
+        let all = hidden.chain(self.pristine.iter().map(|pattern| (Operation::ReadOnly, pattern)));
+        all.filter(|(_, pattern)| pattern.tree().is_none()).map(|(kind, pattern)| (kind, pattern.clone())).collect()
     }
 }
 
@@ -71,10 +78,9 @@ impl Guarded {
     ) -> (Self, Option<Error>) {
         let roots = outermost(trees.iter().map(PathBuf::as_path));
         let guards = Guards::new(known, Some(links), roots.iter().map(|tree| tree.to_path_buf()).collect());
-        let mut walk = Walk::new(NamePatterns::default(), guards, most);
-        let wanted = SearchScope { names: false, guarded: Some(MatchState::root()) };
-        let walked =
-            roots.into_iter().try_for_each(|root| walk.tree(root, wanted.clone())).and_then(|()| walk.linked());
+        let mut walk = Walk::new(Vec::new(), guards, most);
+        let walked = roots.into_iter().try_for_each(|root| walk.tree(root, false, Some(MatchState::root())));
+        let walked = walked.and_then(|()| walk.linked());
         (walk.guards.finish(), walked.err())
     }
 }
@@ -92,17 +98,13 @@ fn outermost<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
     paths
 }
 
-/// The names to search for in a directory.
-#[derive(Clone)]
-struct SearchScope {
-    names: bool,
-    guarded: Option<MatchState>,
-}
-
 /// A directory that is still to be read.
 struct PendingDirectory {
     path: PathBuf,
-    wanted: SearchScope,
+    /// True if names that the policy hides or keeps read-only are searched for.
+    names: bool,
+    /// The guarded names that are searched for.
+    guarded: Option<MatchState>,
 }
 
 /// What was read of a directory.
@@ -116,7 +118,10 @@ struct Listing {
 }
 
 struct Walk<'a> {
-    names: NamePatterns,
+    /// The patterns that hide an entry or keep it read-only, and the places that match. A place is pinned if its pattern
+    /// would no longer match after a directory on the path was renamed.
+    patterns: Vec<(Operation, Pattern)>,
+    found: Vec<Place>,
     guards: Guards<'a>,
     /// Directories that are hidden by their paths, with everything in them.
     skipped: Vec<PathBuf>,
@@ -128,12 +133,13 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(names: NamePatterns, guards: Guards<'a>, most: u64) -> Self {
-        Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most }
+    fn new(patterns: Vec<(Operation, Pattern)>, guards: Guards<'a>, most: u64) -> Self {
+        let (found, skipped, inner) = Default::default();
+        Self { patterns, found, guards, skipped, inner, left: most, most }
     }
 
-    fn tree(&mut self, root: &Path, wanted: SearchScope) -> Result<()> {
-        let mut level = vec![PendingDirectory { path: root.to_owned(), wanted }];
+    fn tree(&mut self, root: &Path, names: bool, guarded: Option<MatchState>) -> Result<()> {
+        let mut level = vec![PendingDirectory { path: root.to_owned(), names, guarded }];
         let mut is_root = true;
         while !level.is_empty() {
             let read = each(level, |directory| (self.read(&directory), directory));
@@ -142,16 +148,14 @@ impl<'a> Walk<'a> {
                 match read {
                     Ok(listing) => self.record(&directory, listing, &mut level)?,
                     // A root may be a file.
-                    Err(Errno::NOTDIR) if is_root && directory.wanted.names && root.exists() => {
-                        self.names.record(root);
-                    }
+                    Err(Errno::NOTDIR) if is_root && directory.names && root.exists() => _ = self.find(root),
                     Err(Errno::NOENT | Errno::NOTDIR) => {}
                     // The directory was replaced by a link in the meantime.
                     Err(Errno::LOOP) if !is_root => {}
-                    Err(e) if e != Errno::ACCESS && directory.wanted.names => {
+                    Err(e) if e != Errno::ACCESS && directory.names => {
                         return Err(unsearchable(&directory.path, &e.into()));
                     }
-                    Err(_) => self.hide(directory.path, &directory.wanted),
+                    Err(_) => self.hide(directory),
                 }
             }
             is_root = false;
@@ -162,24 +166,20 @@ impl<'a> Walk<'a> {
     /// Searches the targets of links with guarded names.
     fn linked(&mut self) -> Result<()> {
         while let Some((place, within)) = self.guards.linked.pop() {
-            self.tree(&place, SearchScope { names: false, guarded: Some(within) })?;
+            self.tree(&place, false, Some(within))?;
         }
         Ok(())
     }
 
     /// Hides a directory that cannot be searched, because its owner could change its mode, and git could find a
     /// repository in it.
-    fn hide(&mut self, directory: PathBuf, wanted: &SearchScope) {
-        if wanted.guarded.is_some() {
-            self.guards.found.paths.push(directory.clone());
-        }
-        if wanted.names {
-            self.names.found.push(Place::new(directory, Operation::Hidden, false));
-        }
+    fn hide(&mut self, PendingDirectory { path, names, guarded }: PendingDirectory) {
+        self.guards.found.paths.extend(guarded.map(|_| path.clone()));
+        self.found.extend(names.then(|| Place::new(path, Operation::Hidden, false)));
     }
 
-    fn read(&self, PendingDirectory { path, wanted }: &PendingDirectory) -> rustix::io::Result<Listing> {
-        let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+    fn read(&self, directory: &PendingDirectory) -> rustix::io::Result<Listing> {
+        let file = nofollow::open_with(&directory.path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
         let (mut parts, mut entries, mut count) = ([false; 4], Vec::new(), 0);
         nofollow::entries(&file, |name, kind| {
             count += 1;
@@ -187,9 +187,9 @@ impl<'a> Walk<'a> {
                 *part |= name == known;
             }
             let name = name.to_bytes();
-            let guarded = || wanted.guarded.as_ref().map(|within| within.below(name));
+            let guarded = || directory.guarded.as_ref().map(|within| within.below(name));
             if kind == FileType::Directory
-                || self.may_be_meant(wanted, name, kind)
+                || directory.names && self.may_match(name, kind)
                 || guarded().is_some_and(|inside| may_matter(inside.as_ref(), name, kind))
             {
                 entries.push((OsString::from_vec(name.to_owned()), kind));
@@ -198,43 +198,58 @@ impl<'a> Walk<'a> {
         Ok(Listing { entries, count, is_bare: matches!(parts, [true, true, true, _] | [true, _, _, true]) })
     }
 
-    /// True if the policy may hide an entry or keep it read-only.
-    fn may_be_meant(&self, wanted: &SearchScope, name: &[u8], kind: FileType) -> bool {
+    /// True if the policy may hide an entry or keep it read-only. Other entries need no path, which saves time.
+    fn may_match(&self, name: &[u8], kind: FileType) -> bool {
+        let may_match = |pattern: &Pattern| pattern.last().is_none_or(|word| name_matches(word, name));
         // A link is not an alternative name of its target here; the target is checked at its own path.
-        wanted.names && kind != FileType::Symlink && self.names.may_match(name)
+        kind != FileType::Symlink
+            && (is_environment_file(name) || self.patterns.iter().any(|(_, pattern)| may_match(pattern)))
     }
 
     /// Records the findings in a directory, and adds the directories in it to the next level.
     fn record(
         &mut self,
-        PendingDirectory { path: directory, wanted }: &PendingDirectory,
+        directory: &PendingDirectory,
         Listing { entries, count, is_bare }: Listing,
         level: &mut Vec<PendingDirectory>,
     ) -> Result<()> {
-        self.left = self.left.checked_sub(count).ok_or_else(|| too_many(self.most, directory))?;
-        if is_bare && wanted.guarded.is_some() {
-            self.guards.found.bare.push(directory.clone());
+        self.left = self.left.checked_sub(count).ok_or_else(|| too_many(self.most, &directory.path))?;
+        if is_bare && directory.guarded.is_some() {
+            self.guards.found.bare.push(directory.path.clone());
         }
         for (name, kind) in entries {
-            let (path, is_directory) = (directory.join(&name), kind == FileType::Directory);
+            let path = directory.path.join(&name);
             let name = name.as_encoded_bytes();
-            let is_hidden = self.may_be_meant(wanted, name, kind) && self.names.record(&path);
+            let is_hidden = directory.names && self.may_match(name, kind) && self.find(&path);
             let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
-            let names = wanted.names && !is_hidden && !self.skipped.iter().any(|skipped| is_path(skipped));
-            let guarded = match &wanted.guarded {
+            let names = directory.names && !is_hidden && !self.skipped.iter().any(|skipped| is_path(skipped));
+            let guarded = match &directory.guarded {
                 Some(within) => self.guards.record(within.below(name), name, kind, &path),
                 None => self.inner.iter().any(|inner| is_path(inner)).then(MatchState::root),
             };
-            let wanted = SearchScope { names, guarded };
-            if is_directory && (wanted.names || wanted.guarded.is_some()) {
-                if path.as_os_str().len() > LONGEST {
-                    self.hide(path, &wanted);
-                } else {
-                    level.push(PendingDirectory { path, wanted });
-                }
+            if kind != FileType::Directory || !names && guarded.is_none() {
+                continue;
             }
+            let below = PendingDirectory { path, names, guarded };
+            if below.path.as_os_str().len() > LONGEST { self.hide(below) } else { level.push(below) }
         }
         Ok(())
+    }
+
+    /// Adds an entry if the policy hides it or keeps it read-only. True if it is hidden with everything in it.
+    fn find(&mut self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let is_match = |pattern: &Pattern| {
+            pattern.anywhere().map_or_else(|| pattern.matches(path), |word| name_matches(word, name))
+        };
+        // A path whose name alone decides matches again wherever it is moved.
+        let matched = self.patterns.iter().filter(|(_, pattern)| is_match(pattern));
+        let matched = matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none()));
+        let by_name = is_environment_file(name).then_some((Operation::Hidden, false));
+        let found = by_name.or_else(|| matched.min_by_key(|(operation, is_pinned)| (Reverse(*operation), *is_pinned)));
+        let place = found.map(|(operation, is_pinned)| Place::new(path.to_owned(), operation, is_pinned));
+        self.found.extend(place);
+        found.is_some_and(|(operation, _)| operation == Operation::Hidden)
     }
 }
 
@@ -251,49 +266,6 @@ fn too_many(most: u64, directory: &Path) -> Error {
         .with("setting", "paths.walk")
         .with("path", directory.display().to_string())
         .hint("make fewer files visible: start in a smaller directory; the owner of the policy can raise paths.walk or list narrower directories")
-}
-
-/// The names to search for, and the paths that match. A path is pinned if its pattern would no longer match after a
-/// directory on the path was renamed.
-#[derive(Default)]
-pub(super) struct NamePatterns {
-    patterns: Vec<(Operation, Pattern)>,
-    pub found: Vec<Place>,
-}
-
-impl Policy {
-    /// The names that this policy hides or keeps read-only.
-    pub(super) fn names(&self) -> NamePatterns {
-        let hidden = self.bounds.forbidden.iter().map(|pattern| (Operation::Hidden, pattern));
-        let all = hidden.chain(self.pristine.iter().map(|pattern| (Operation::ReadOnly, pattern)));
-        let by_words = all.filter(|(_, pattern)| pattern.tree().is_none());
-        let patterns = by_words.map(|(operation, pattern)| (operation, pattern.clone())).collect();
-        NamePatterns { patterns, found: Vec::new() }
-    }
-}
-
-impl NamePatterns {
-    /// True if an entry with this name could match. Other entries need no path, which saves time.
-    pub(super) fn may_match(&self, name: &[u8]) -> bool {
-        let may_match = |pattern: &Pattern| pattern.last().is_none_or(|word| name_matches(word, name));
-        is_environment_file(name) || self.patterns.iter().any(|(_, pattern)| may_match(pattern))
-    }
-
-    /// Records an entry if it matches. True if it is hidden with everything in it.
-    pub(super) fn record(&mut self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        let is_match = |pattern: &Pattern| {
-            pattern.anywhere().map_or_else(|| pattern.matches(path), |word| name_matches(word, name))
-        };
-        // A path whose name alone decides matches again wherever it is moved.
-        let matched = self.patterns.iter().filter(|(_, pattern)| is_match(pattern));
-        let matched = matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none()));
-        let by_name = is_environment_file(name).then_some((Operation::Hidden, false));
-        let found = by_name.or_else(|| matched.min_by_key(|(operation, is_pinned)| (Reverse(*operation), *is_pinned)));
-        let place = found.map(|(operation, is_pinned)| Place::new(path.to_owned(), operation, is_pinned));
-        self.found.extend(place);
-        found.is_some_and(|(operation, _)| operation == Operation::Hidden)
-    }
 }
 
 #[cfg(test)]
@@ -331,11 +303,11 @@ mod tests {
     fn walk_finds_hidden_names_everywhere_and_guarded_names_in_writable_trees() {
         let deep = format!("{}.env", "d/".repeat(20));
         let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
-        let mut walk = Walk::new(NamePatterns::default(), Guards::new(&[], None, Vec::new()), 100);
+        let mut walk = Walk::new(Vec::new(), Guards::new(&[], None, Vec::new()), 100);
         let writable = trees.root.join("w");
         walk.inner = vec![&writable];
-        walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
-        let hidden: Vec<PathBuf> = walk.names.found.into_iter().map(|place| place.path).collect();
+        walk.tree(&trees.root, true, None).unwrap();
+        let hidden: Vec<PathBuf> = walk.found.into_iter().map(|place| place.path).collect();
         assert_eq!(trees.below(&hidden), ["a/.env", &deep, "w/.git/.env", "w/x/.env"]);
         let guarded = walk.guards.finish();
         assert_eq!(trees.below(&guarded.paths), ["w/x/.bashrc"]);
@@ -350,10 +322,10 @@ mod tests {
         let anchors = Anchors { base: trees.root.join("p"), home: trees.root.clone(), session: None, top: "/".into() };
         let found = |writable: &str, hidden: &str| {
             let (writable, hidden) = (trees.root.join(writable), [Pattern::new(hidden, &anchors)]);
-            let mut walk = Walk::new(NamePatterns::default(), Guards::new(&[], None, Vec::new()), 100);
+            let mut walk = Walk::new(Vec::new(), Guards::new(&[], None, Vec::new()), 100);
             walk.skipped = unsearched_toolchains(&trees.root, &hidden, &[&writable]);
-            walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
-            trees.below(&walk.names.found.into_iter().map(|place| place.path).collect::<Vec<_>>())
+            walk.tree(&trees.root, true, None).unwrap();
+            trees.below(&walk.found.into_iter().map(|place| place.path).collect::<Vec<_>>())
         };
         let user = [".rustup/.env", "d/deep/.env.local", "p/.env", "toolchains/.env"];
         assert_eq!(found("p", "**/.env"), user);
