@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Decision, Ruling};
 use crate::digest::{KeyedHasher, sha256};
-use crate::policy::{Confirm, Policy};
+use crate::policy::Policy;
 use crate::rules::Finding;
 
 /// The hint that describes how to get a token for a command.
@@ -95,10 +95,7 @@ fn new_approval(
         session: actor.session.clone(),
         call_id: actor.call.clone(),
     };
-    let level = match policy.exec().confirm {
-        Confirm::Agent => Level::Agent,
-        Confirm::Owner => Level::Owner,
-    };
+    let level = policy.exec().confirm;
     let for_run = actor.run.is_some() && level == Level::Agent && !is_final;
     let scopes: &[Scope] = if for_run { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
     approval::new(asked_by, action, level, scopes, shown, binds)
@@ -116,7 +113,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
         return Ok(());
     }
     // A model cannot request a token, so a person is asked, as at a terminal.
-    if policy.exec().confirm == Confirm::Agent && policy.actor.call.is_none() && !by_person {
+    if policy.exec().confirm == Level::Agent && policy.actor.call.is_none() && !by_person {
         let Shown { rule, why, .. } = asked.shown;
         return Err(Error::new(Code::ConfirmationRequired, why.clone())
             .with("rule", rule)
@@ -139,7 +136,7 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.decision.question().is_none() || policy.exec().confirm == Confirm::Owner {
+    if ruling.decision.question().is_none() || policy.exec().confirm == Level::Owner {
         return Ok(None);
     }
     approval::issue(&policy.cp_home, &approval_of_ruling(policy, ruling)?).map(Some)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, OnceLock};
 
 use cp_common::home::config::explain;
+use cp_common::wire::Level;
 use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
 use cp_policy::{home_of, others_write, read_policy};
@@ -114,8 +115,9 @@ pub(crate) struct Exec {
     pub profile: Profile,
     /// Names that are pinned to one file.
     pub pin: BTreeMap<String, PathBuf>,
-    /// The person who confirms commands that need confirmation.
-    pub confirm: Confirm,
+    /// Who confirms commands that need confirmation: the caller, with the token of a dry run, or a person, with `cp-exec
+    /// approve`.
+    pub confirm: Level,
     /// True if each run gets its own control group.
     pub cgroup: bool,
     pub memory: u64,
@@ -142,7 +144,7 @@ impl Default for Exec {
             env_set: BTreeMap::new(),
             profile: Profile::Build,
             pin: BTreeMap::new(),
-            confirm: Confirm::Agent,
+            confirm: Level::Agent,
             cgroup: false,
             memory: 4 << 30,
             processes: 4096,
@@ -180,15 +182,6 @@ pub(crate) enum Degraded {
     Refuse,
     /// The command runs, and its record lists the missing layer.
     Allow,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Confirm {
-    /// The caller, with the token of a dry run.
-    Agent,
-    /// A person, with `cp-exec approve`.
-    Owner,
 }
 
 /// `[paths]`

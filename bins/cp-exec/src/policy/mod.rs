@@ -17,6 +17,7 @@ use std::sync::Arc;
 use cp_common::context::given::directory;
 use cp_common::context::options::Origin;
 use cp_common::home::{Home, resolved};
+use cp_common::wire::Level;
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
 pub(crate) use cp_policy::{home_of, name_of, others_write};
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::file::Exec;
 pub(crate) use self::file::{
-    Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, check_directory, load, parse,
+    Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, check_directory, load, parse,
 };
 pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;
@@ -212,7 +213,7 @@ impl Policy {
 
     /// True if approvals are advisory, because the user who requests them can read the key that signs them.
     pub(crate) fn approvals_are_advisory(&self) -> bool {
-        let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
+        let owner = self.exec().confirm == Level::Owner || !self.loaded.settings.tools.approve.is_empty();
         owner && rustix::fs::access(self.cp_home.keys(), rustix::fs::Access::READ_OK).is_ok()
     }
 

@@ -6,15 +6,15 @@ use crate::exec_result::Executable;
 use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
-use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Level, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::decision::{self, Decision, HashCache, confirm};
-use crate::policy::{Confirm, Policy, Verdict};
+use crate::policy::{Policy, Verdict};
 use crate::refusal::with_members;
 use crate::request::{Command, Request, of_line};
 
@@ -135,7 +135,7 @@ impl Filter for Checks {
     }
 }
 
-/// The answer about a command, or about a request that is none.
+/// The answer about a command, or about a request that is none. An invalid policy is an error.
 pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Result<Command>) -> Result<Answer> {
     let mut argv = None;
     let decision = command.and_then(|command| {
@@ -143,7 +143,26 @@ pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Res
         argv = command.line.is_none().then(|| command.argv.clone());
         decision::decide(policy, hashes, &command)
     });
-    decision.map_or_else(|error| refused(policy, argv, error), |decision| Ok(decided(policy, decision)))
+    let error = match decision {
+        Ok(decision) => return Ok(decided(policy, decision)),
+        Err(error) => error,
+    };
+    if error.is_fatal() || !matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound) {
+        return Err(error);
+    }
+    let details = error.details();
+    let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
+    Ok(Answer {
+        verdict: Verdict::Deny,
+        argv: argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok()),
+        rule: rule.to_owned(),
+        reason: error.message().to_owned(),
+        hint: error.hint_text().map(str::to_owned),
+        code: Some(error.code().row().name),
+        policy: policy.sha256().to_owned(),
+        ..Answer::default()
+    }
+    .without_secrets())
 }
 
 /// The answer about one command, with the token of a dry run.
@@ -157,8 +176,8 @@ pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command
 fn decided(policy: &Policy, decision: Decision) -> Answer {
     let asks = decision.question().is_some();
     let hint = match policy.exec().confirm {
-        Confirm::Agent => confirm::CONFIRM_HINT,
-        Confirm::Owner => "request it, then approve it with `cp-exec approve`",
+        Level::Agent => confirm::CONFIRM_HINT,
+        Level::Owner => "request it, then approve it with `cp-exec approve`",
     };
     let Decision { argv, finding, pinned, cwd, notices, .. } = decision;
     Answer {
@@ -175,25 +194,4 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         ..Answer::default()
     }
     .without_secrets()
-}
-
-/// The decision for a refusal. An invalid policy is an error.
-fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<Answer> {
-    if error.is_fatal() || !matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound) {
-        return Err(error);
-    }
-    let details = error.details();
-    let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
-    let argv = argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok());
-    Ok(Answer {
-        verdict: Verdict::Deny,
-        argv,
-        rule: rule.to_owned(),
-        reason: error.message().to_owned(),
-        hint: error.hint_text().map(str::to_owned),
-        code: Some(error.code().row().name),
-        policy: policy.sha256().to_owned(),
-        ..Answer::default()
-    }
-    .without_secrets())
 }

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use cp_common::program::{Check, Status};
+use cp_common::wire::Level;
 use cp_common::{Code, Context, Error, Result};
 
 use crate::decision::{self, HashCache};
-use crate::policy::{self, Confirm, Loaded, Policy};
+use crate::policy::{self, Loaded, Policy};
 use crate::request::Command;
 use crate::run::helper::Helper;
 use crate::run::{Prepared, Steps};
@@ -128,7 +129,7 @@ fn approvals(context: &Context) -> Check {
         let fix = "make a user other than the agent's the owner of keys/";
         return Check::not_fine("approvals", Status::Warn, message, fix);
     }
-    let owner = policy.is_some_and(|policy| policy.exec().confirm == Confirm::Owner);
+    let owner = policy.is_some_and(|policy| policy.exec().confirm == Level::Owner);
     let by_caller = "a program may confirm its own commands; exec.confirm = \"owner\" asks you";
     Check::pass("approvals", if owner { "the key belongs to another user" } else { by_caller })
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use cp_common::home::lock;
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{Level, Reply};
 use cp_common::{Context, Error, Result, coprocess};
 use cp_ledger::format::approval::Said;
 use cp_ledger::sessions::{HostNote, Session};
@@ -22,7 +22,6 @@ use crate::digest::sha256;
 use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, ToolEffect, Verdict, effect_of, original_of, rewritten};
 use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
-use crate::policy::Confirm;
 use crate::refusal::refuse;
 use crate::request::Command;
 use crate::run::approvals::paused;
@@ -289,7 +288,7 @@ impl Question<'_> {
     fn by_name(&self, engine: &mut Engine, risk: Option<String>) -> Result<(Verdict, String)> {
         let name = &self.tool.name;
         if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
-            let by_agent = engine.policy.exec().confirm == Confirm::Agent;
+            let by_agent = engine.policy.exec().confirm == Level::Agent;
             if let Some(why) = risk.filter(|_| by_agent && self.event.may_ask() && is_attended()) {
                 return Ok((Verdict::Ask(self.tool.input.clone(), why), "tools.allow".to_owned()));
             }
