@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::Origin;
-use cp_common::home::resolved_below;
+use cp_common::home::{resolved, resolved_below};
 use cp_common::{Code, Error, Result};
 
 use super::program::{files, resolve};
@@ -188,6 +188,18 @@ pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pat
     let full = resolved_below(cwd, policy.expand(script).as_ref());
     policy.modules_at(&[cwd, &full])?.into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
     policy.check_tree(Access::Execute, &full, arguments)
+}
+
+/// Refuses a script outside of the execute paths as the operand of an interpreter.
+pub(super) fn check_script_place(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    let Some((script, _)) = arguments.script().filter(|_| !policy.is_of_server) else { return Ok(()) };
+    let full = resolved(&cwd.join(policy.expand(script)));
+    let is_input = script == "-" || full.starts_with("/dev") || full.starts_with("/proc");
+    if is_input || policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
+        return Ok(());
+    }
+    let error = denied("execute", &full).with("rule", "interpreter.script");
+    Err(allowable(error, "program", &full.display().to_string()))
 }
 
 /// Refuses arguments that plainly write a governed file. The sandbox makes these files read-only; this check reports

@@ -24,7 +24,7 @@ pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_governed, check_intent,
-    check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
+    check_script_place, check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
@@ -118,6 +118,7 @@ fn assess_words(policy: &Policy, hashes: &mut HashCache, command: &Command, cwd:
     policy.check_base()?;
     check_cwd(policy, cwd)?;
     let finding = judge(policy, argv, cwd, Scope::Single).or_refused()?;
+    check_script_place(policy, &arguments, cwd)?;
     let path = resolve_program(policy, &arguments, &asked, by_path)?;
     let pinned = pin(policy, &path, hashes)?;
     check_target(policy, &pinned.path)?;

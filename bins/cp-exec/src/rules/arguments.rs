@@ -145,11 +145,6 @@ impl<'a> Arguments<'a> {
         split_command(&self.operands).1
     }
 
-    /// True if one of these options is given.
-    pub(crate) fn has_option(&self, options: &[impl AsRef<str>]) -> bool {
-        has_option(&self.options, options)
-    }
-
     /// True if the program's own command is one of these, by its name, an alias or its beginning: `push`, or `stash
     /// drop` with the command within the command. `*` matches any run of characters.
     pub(crate) fn is_command(&self, commands: &[impl AsRef<str>]) -> bool {
@@ -182,7 +177,7 @@ impl<'a> Arguments<'a> {
     /// The script that an interpreter runs, and the words after it.
     pub(crate) fn script(&self) -> Option<(&'a str, &'a [String])> {
         let script = self.program?.script.as_ref()?;
-        if self.has_option(&script.instead) {
+        if has_option(&self.options, &script.instead) {
             return None;
         }
         let path = values_of(&self.options, &script.file).next();

@@ -8,8 +8,8 @@ use cp_common::home::resolved;
 use super::arguments::{Arguments, has_option, values_of};
 use super::data::{self, Clause, Kind, Place, Rule as BuiltIn, roles};
 use crate::glob::name_matches;
-use crate::policy::{Access, Policy, Rule, Verdict, expand};
-use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
+use crate::policy::{Policy, Rule, Verdict, expand};
+use crate::refusal::refuse;
 
 /// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,7 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
             && (!is_server || rule.kind == Kind::Escalates)
             && (publishes || rule.kind != Kind::Publishes)
     };
-    let found = own.chain(of_data(&arguments, &places, holds));
-    let script = (scope == Scope::Single && !is_server).then(|| script(policy, &arguments, cwd)).flatten();
-    found.chain(script).fold(Finding::allowed(), Finding::or)
+    own.chain(of_data(&arguments, &places, holds)).fold(Finding::allowed(), Finding::or)
 }
 
 /// The findings of the built-in rules that apply.
@@ -70,7 +68,7 @@ pub(super) fn of_data<'a>(
 fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Option<Finding> {
     let applies = name_matches(&rule.command, arguments.name())
         && (rule.subcommands.is_empty() || arguments.is_command(&rule.subcommands))
-        && (rule.options.is_empty() || arguments.has_option(&rule.options));
+        && (rule.options.is_empty() || has_option(arguments.options(false), &rule.options));
     applies.then(|| Finding {
         verdict: rule.decision,
         rule: format!("policy.{}", rule.command),
@@ -78,23 +76,6 @@ fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Opt
         is_final: arguments.is_command(&roles().final_commands)
             || of_data(arguments, places, |_| true).any(|it| it.is_final),
         hint: None,
-    })
-}
-
-/// Refuses a script outside of the execute paths.
-fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Option<Finding> {
-    let (path, _) = arguments.script()?;
-    let full = resolved(&cwd.join(policy.expand(path)));
-    let is_input = path == "-" || full.starts_with("/dev") || full.starts_with("/proc");
-    if is_input || policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
-        return None;
-    }
-    Some(Finding {
-        verdict: Verdict::Deny,
-        rule: "interpreter.script".to_owned(),
-        reason: denied("execute", &full).message().to_owned(),
-        hint: Some(format!("{TO_ALLOW}{}", allow_line("program", &full.display().to_string()))),
-        is_final: false,
     })
 }
 
@@ -137,12 +118,7 @@ impl Finding {
             return Ok(self);
         }
         let hint = self.hint.unwrap_or_else(|| "remove the argument, or ask the owner to run it outside".to_owned());
-        let error = refuse(&self.rule, self.reason);
-        let error = match hint.strip_prefix(TO_ALLOW) {
-            Some(line) => error.with("allow", line),
-            None => error,
-        };
-        Err(error.hint(hint))
+        Err(refuse(&self.rule, self.reason).hint(hint))
     }
 }
 
