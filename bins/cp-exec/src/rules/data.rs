@@ -153,7 +153,7 @@ pub(super) fn family_of(name: &str) -> Option<&'static Family> {
     PROGRAMS.iter().position(|programs| is_named(programs, name)).map(family)
 }
 
-/// All families.
+#[cfg(test)]
 pub(super) fn families() -> impl Iterator<Item = &'static Family> {
     (0..TEXTS.len()).map(family)
 }

@@ -12,14 +12,9 @@ mod judge;
 mod spellings;
 
 pub(crate) use self::arguments::{Arguments, Operand, is_multicall};
-use self::data::{Kind, families, family_of, is_named, roles};
+use self::data::{Kind, family_of, is_named, roles};
 pub(crate) use self::data::{Rule as BuiltIn, Served};
 pub(crate) use self::judge::{Finding, Scope, judge};
-
-/// Every built-in rule.
-pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
-    families().flat_map(|family| &family.rule)
-}
 
 /// The rule that refuses a program under any policy, because it gains privileges, leaves the sandbox, or changes the
 /// machine.
@@ -51,6 +46,11 @@ mod tests {
     use super::judge::Places;
     use super::*;
     use crate::policy::Verdict;
+
+    /// Every built-in rule.
+    fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
+        super::data::families().flat_map(|family| &family.rule)
+    }
 
     /// Rules that do not match their own examples, with the command line.
     fn wrong_examples() -> impl Iterator<Item = (&'static str, &'static str)> {

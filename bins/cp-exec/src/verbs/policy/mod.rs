@@ -15,7 +15,6 @@ use serde::Serialize;
 
 use self::additions::Extended;
 use crate::policy::{Loaded, load};
-use crate::rules::built_in;
 
 /// Show or start the policy
 #[derive(clap::Args)]
@@ -57,8 +56,6 @@ pub(crate) struct Shown {
     home: String,
     /// The settings, by section.
     policy: serde_json::Map<String, serde_json::Value>,
-    /// The names of the built-in argument rules.
-    built_in_rules: Vec<&'static str>,
     /// The settings as TOML.
     #[serde(skip)]
     text: String,
@@ -83,7 +80,6 @@ fn show(context: &mut Context) -> Result<()> {
         owner: loaded.owner,
         home: loaded.home.display().to_string(),
         policy,
-        built_in_rules: built_in().map(|rule| rule.id.as_str()).collect(),
     })
 }
 
