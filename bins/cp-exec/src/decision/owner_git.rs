@@ -28,10 +28,6 @@ const SYSTEM: &str = "/etc/gitconfig";
 /// Variables of this program that choose the configuration which git lists.
 const PASSED: [&str; 5] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"];
 
-/// Options of git before its command that have a separate value.
-const WITH_VALUE: [&str; 8] =
-    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source"];
-
 /// Commands of git that make commits.
 const COMMITS: [&str; 7] = ["am", "cherry-pick", "commit", "merge", "pull", "rebase", "revert"];
 
@@ -151,11 +147,9 @@ impl OwnerGit {
 
     /// The arguments that git executes for an alias of the owner; `None` if they name none.
     pub(crate) fn expanded(&self, argv: &[String]) -> Option<Vec<String>> {
+        let command = Arguments::read(argv).operands().first()?.word;
+        let at = argv.iter().position(|word| std::ptr::eq(word.as_str(), command))?;
         let mut argv = argv.to_vec();
-        let mut at = 1;
-        while let Some(word) = argv.get(at).filter(|word| word.starts_with('-')) {
-            at += 1 + usize::from(WITH_VALUE.contains(&word.as_str()));
-        }
         let mut known: Vec<String> = Vec::new();
         while let Some(name) = argv.get(at).map(|word| word.to_lowercase()).filter(|name| !known.contains(name)) {
             let Some(words) = self.aliases.get(&name) else { break };
