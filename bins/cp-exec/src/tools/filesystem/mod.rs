@@ -39,13 +39,9 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
     match operation {
         FileOperation::ReadFile(read) => read::read_file(engine, read),
         FileOperation::ListDirectory(list) => read::list_directory(engine, list),
-        FileOperation::WriteFile(write) => {
-            change(engine, "filesystem.write_file", |policy| Ok(vec![written(policy, write)?]))
-        }
-        FileOperation::EditFile(edit) => change(engine, "filesystem.edit_file", |policy| edited(policy, edit)),
-        FileOperation::RemoveFile(remove) => {
-            change(engine, "filesystem.remove_file", |policy| Ok(vec![removed(policy, remove)?]))
-        }
+        FileOperation::WriteFile(write) => change(engine, "filesystem.write_file", |drafts| drafts.write(write)),
+        FileOperation::EditFile(edit) => change(engine, "filesystem.edit_file", |drafts| drafts.apply(edit)),
+        FileOperation::RemoveFile(remove) => change(engine, "filesystem.remove_file", |drafts| drafts.remove(remove)),
     }
 }
 
@@ -114,10 +110,12 @@ pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
 fn change(
     engine: &mut Engine,
     operation: &'static str,
-    draft: impl FnOnce(&Policy) -> Result<Vec<Pending>>,
+    draft: impl FnOnce(&mut Drafts<'_>) -> Result<()>,
 ) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let changes = draft(&engine.policy)?;
+    let mut drafts = Drafts { policy: &engine.policy, expected: None, files: Vec::new() };
+    draft(&mut drafts)?;
+    let changes = drafts.files;
     keep(&engine.policy, &changes)?;
     let directories = missing_directories(&changes);
     let directory = FileState::new(FileKind::Directory, 0o755 & !umask(), None, None);
@@ -231,31 +229,58 @@ fn file_not_found(path: &Path) -> Error {
         .hint("list_directory shows what is there; write_file creates a file")
 }
 
-/// The changes of a replacement or a patch.
-fn edited(policy: &Policy, edit: &EditFile) -> Result<Vec<Pending>> {
-    let mut drafts = Drafts { policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
-    drafts.apply(edit)?;
-    drafts.finish()
-}
-
-/// The files of an edit with their new contents, which are not written yet.
+/// The files of an operation with their new contents, which are not written yet.
 struct Drafts<'a> {
     policy: &'a Policy,
     /// The hash of the file that the caller expects.
-    expected: Option<&'a str>,
+    expected: Option<String>,
     files: Vec<Pending>,
 }
 
 impl Drafts<'_> {
+    /// Drafts a new file, or a replaced one if the mode says so.
+    fn write(&mut self, write: &WriteFile) -> Result<()> {
+        let (draft, _) = self.draft(&write.path)?;
+        if write.mode == WriteMode::Create && draft.before.is_some() {
+            return Err(exists(&draft.path));
+        }
+        draft.after = Some(After::new(write.content.as_bytes().to_vec(), None));
+        Ok(())
+    }
+
+    /// Drafts a removal. The request does not show that its caller knows the content, so the run must know it.
+    fn remove(&mut self, remove: &RemoveFile) -> Result<()> {
+        self.expected.clone_from(&remove.expected_sha256);
+        let (Pending { path, after, .. }, is_known) = self.draft(&remove.path)?;
+        after.take().ok_or_else(|| file_not_found(path))?;
+        if is_known {
+            return Ok(());
+        }
+        Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
+            .with("rule", "unread")
+            .with("path", path.display().to_string())
+            .hint("read it first"))
+    }
+
+    /// Drafts a replacement or a patch. Removals come last.
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
         let path = edit.path.as_deref();
+        self.expected.clone_from(&edit.expected_sha256);
         match (&edit.old, &edit.new, &edit.patch) {
             (None, None, Some(text)) if !edit.all => self.patch(text, path),
             (Some(old), Some(new), None) => self.replace(path, old, new, edit.all),
             _ => Err(Error::validation("give `old` and `new`, or `patch`")
                 .with("rule", "request")
                 .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
+        }?;
+        self.files.retain(Pending::is_change);
+        self.files.sort_by_key(|draft| draft.after.is_none());
+        if !self.files.is_empty() {
+            return Ok(());
         }
+        Err(Error::validation("the edit changes nothing")
+            .with("rule", "patch")
+            .hint("the file may have the new text already: read it"))
     }
 
     /// Replaces text. An empty old text creates a file.
@@ -311,44 +336,32 @@ impl Drafts<'_> {
 
     /// The draft of a file that must exist.
     fn existing(&mut self, path: &str) -> Result<&mut Pending> {
-        let draft = self.draft(path)?;
+        let (draft, _) = self.draft(path)?;
         if draft.after.is_some() { Ok(draft) } else { Err(file_not_found(&draft.path)) }
     }
 
     /// The draft of a file that must not exist, or be empty.
     fn absent(&mut self, path: &str) -> Result<&mut Pending> {
-        let draft = self.draft(path)?;
+        let (draft, _) = self.draft(path)?;
         let is_absent = draft.after.as_ref().is_none_or(|after| after.bytes.is_empty());
         if is_absent { Ok(draft) } else { Err(exists(&draft.path)) }
     }
 
-    fn draft(&mut self, path: &str) -> Result<&mut Pending> {
+    /// The draft of a file, which must be unchanged if this run knows it, and whether the run or the caller knows it.
+    fn draft(&mut self, path: &str) -> Result<(&mut Pending, bool)> {
         let path = writable_path(self.policy, path)?;
         if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
-            return Ok(&mut self.files[at]);
+            return Ok((&mut self.files[at], true));
         }
         let before = present(&path)?;
-        if let Some(before) = &before {
-            // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
-            // unchanged.
-            unchanged(self.policy, &path, before, self.expected)?;
-        }
+        let known = before
+            .as_ref()
+            .map(|before| unchanged(self.policy, &path, before, self.expected.as_deref()))
+            .transpose()?;
         let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
+        let last = self.files.len();
         self.files.push(Pending { path, before, after });
-        let last = self.files.len() - 1;
-        Ok(&mut self.files[last])
-    }
-
-    /// The changes to make. Removals come last.
-    fn finish(mut self) -> Result<Vec<Pending>> {
-        self.files.retain(Pending::is_change);
-        if self.files.is_empty() {
-            return Err(Error::validation("the edit changes nothing")
-                .with("rule", "patch")
-                .hint("the file may have the new text already: read it"));
-        }
-        self.files.sort_by_key(|draft| draft.after.is_none());
-        Ok(self.files)
+        Ok((&mut self.files[last], known.unwrap_or(false)))
     }
 }
 
@@ -364,31 +377,4 @@ fn exists(path: &Path) -> Error {
     Error::new(Code::Conflict, format!("{} already exists", path.display())).with("rule", "exists").hint(
         r#"use edit_file with the text to replace in `old`, or write_file with "mode":"overwrite" to replace all of it"#,
     )
-}
-
-/// A new file, or a replaced one if the mode says so. A file that the run knows must be unchanged.
-fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
-    let path = writable_path(policy, &write.path)?;
-    let before = present(&path)?;
-    if let Some(before) = &before {
-        if write.mode == WriteMode::Create {
-            return Err(exists(&path));
-        }
-        unchanged(policy, &path, before, None)?;
-    }
-    let after = Some(After::new(write.content.as_bytes().to_vec(), None));
-    Ok(Pending { path, before, after })
-}
-
-/// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
-fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
-    let path = writable_path(policy, &remove.path)?;
-    let before = present(&path)?.ok_or_else(|| file_not_found(&path))?;
-    if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
-        return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
-            .with("rule", "unread")
-            .with("path", path.display().to_string())
-            .hint("read it first"));
-    }
-    Ok(Pending { path, before: Some(before), after: None })
 }
