@@ -153,6 +153,11 @@ pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()>
     Ok(())
 }
 
+/// Directories below which nothing is granted, because they are of the system or commands have their own.
+const PRIVATE: [&str; 6] = ["/proc", "/sys", "/dev", "/run", "/etc", "/boot"];
+/// Directories of the system, below which nothing is granted for writing.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/var/lib", "/opt"];
+
 impl Policy {
     /// Refuses a path that the policy or one of these modules forbids.
     pub(crate) fn check_forbidden(&self, access: Access, path: &Path, modules: &[&Module]) -> Result<()> {
@@ -166,14 +171,7 @@ impl Policy {
         let error = denied(access.name(), path).with("rule", list).with("pattern", pattern.text.as_str());
         Err(error.hint(self.setting_hint(&format!("paths.{list}"))))
     }
-}
 
-/// Directories below which nothing is granted, because they are of the system or commands have their own.
-const PRIVATE: [&str; 6] = ["/proc", "/sys", "/dev", "/run", "/etc", "/boot"];
-/// Directories of the system, below which nothing is granted for writing.
-const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/var/lib", "/opt"];
-
-impl Policy {
     /// The reason why an access to a path without links is never granted.
     pub(crate) fn never_granted(&self, access: Access, path: &Path) -> Option<&'static str> {
         let home = &self.loaded.home;
