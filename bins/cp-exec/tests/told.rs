@@ -115,7 +115,7 @@ fn failure_at_hidden_or_guarded_path_gets_guess_whatever_its_words_are() {
             let mut scripts: Vec<String> = operations
                 .iter()
                 .flat_map(|words| spellings.iter().map(move |spelling| format!("{words}{spelling}; false")))
-                .chain([format!("cd sub; rm -f ../{path}; false"), format!("cd {}; rm -f {path}; false", here)])
+                .chain([format!("cd sub; rm -f ../{path}; false"), format!("cd {here}; rm -f {path}; false")])
                 .collect();
             if path == ".env" {
                 scripts.retain(|script| !script.starts_with("git"));
