@@ -27,7 +27,6 @@ def named: (.data.usage // .data.tally.usage // {}) as $usage | operation as $op
         "gen_ai.response.model": $chat.answered_by,
         "gen_ai.response.id": $chat.id,
         "gen_ai.response.finish_reasons": (.data.stop_reason | if type == "string" then [.] else null end),
-        "gen_ai.response.time_to_first_chunk": ($chat.first_token_ms | if . then . / 1000 else null end),
         "gen_ai.usage.input_tokens": $usage.input_tokens,
         "gen_ai.usage.output_tokens": $usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": $usage.cache_read_tokens,

@@ -64,10 +64,8 @@ pub(crate) fn attachment(file: &Path) -> Result<Attachment> {
     if let Some((block, _)) = Block::of_media(&bytes).map_err(|e| e.in_file(file))? {
         return Ok(Attachment::Block(block, bytes));
     }
-    let is_utf16 = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| bytes.starts_with(mark));
     text_of(&bytes).map(|text| Attachment::Text(text.to_owned())).map_err(|e| {
-        let found = if is_utf16 { "it is text in UTF-16" } else { e.message() };
-        let error = Error::validation(format!("unknown file type: {found}")).in_file(file);
+        let error = Error::validation(format!("unknown file type: {}", e.message())).in_file(file);
         error.hint("attach UTF-8 text (convert it with iconv), an image (PNG, JPEG, GIF, WebP) or a PDF")
     })
 }

@@ -66,13 +66,9 @@ struct Row {
     usage: UsageTotals,
     /// How many entries say how long they took.
     timed: u64,
-    /// Half of those took at most so long, within two per cent.
-    p50_ms: Option<f64>,
-    /// Nine of ten took at most so long.
-    p90_ms: Option<f64>,
-    /// Ninety-nine of a hundred took at most so long.
-    p99_ms: Option<f64>,
-    /// The longest.
+    /// The mean of these times.
+    mean_ms: Option<f64>,
+    /// The longest of these times.
     max_ms: Option<f64>,
 }
 
@@ -183,8 +179,8 @@ struct Sums {
 struct Sum {
     count: u64,
     usage: UsageTotals,
-    /// How many took how long, in steps of two per cent: memory does not grow with the ledger.
-    times: BTreeMap<i32, u64>,
+    timed: u64,
+    took: f64,
     longest: f64,
 }
 
@@ -208,39 +204,22 @@ impl Sums {
     }
 }
 
-/// The width of a step of latency, as a factor.
-const STEP: f64 = 1.02;
-
 impl Sum {
     fn add(&mut self, usage: &UsageTotals, took: Option<f64>) {
         self.count += 1;
         self.usage.add(usage);
         if let Some(took) = took.filter(|took| *took >= 0.0) {
-            #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a number of milliseconds is small")]
-            let step = took.max(0.001).log(STEP).ceil() as i32;
-            *self.times.entry(step).or_default() += 1;
+            self.timed += 1;
+            self.took += took;
             self.longest = self.longest.max(took);
         }
     }
 
     fn row(&self, name: Option<String>) -> Row {
-        let timed = self.times.values().sum();
-        let [p50_ms, p90_ms, p99_ms] = [50, 90, 99].map(|percent| self.percentile(percent, timed));
-        let max_ms = (timed > 0).then_some(self.longest);
-        Row { name, count: self.count, usage: self.usage, timed, p50_ms, p90_ms, p99_ms, max_ms }
-    }
-
-    /// The smallest time that so many in a hundred did not exceed.
-    fn percentile(&self, percent: u64, timed: u64) -> Option<f64> {
-        let wanted = (timed * percent).div_ceil(100);
-        let mut seen = 0;
-        self.times.iter().find_map(|(step, count)| {
-            seen += count;
-            (seen >= wanted && seen > 0).then(|| {
-                let upper = STEP.powi(*step).min(self.longest);
-                (upper * 1000.0).round() / 1000.0
-            })
-        })
+        let Self { count, usage, timed, took, longest } = *self;
+        #[expect(clippy::cast_precision_loss, reason = "a mean of more than 2^52 times is not exact")]
+        let mean_ms = (timed > 0).then(|| (took / timed as f64 * 1000.0).round() / 1000.0);
+        Row { name, count, usage, timed, mean_ms, max_ms: mean_ms.map(|_| longest) }
     }
 }
 
@@ -273,7 +252,7 @@ impl Reply for Stats {
 }
 
 fn table(title: &str, rows: &[Row]) -> String {
-    let head = [title, "count", "input", "output", "usd", "p50 ms", "p90 ms", "p99 ms"].map(str::to_owned);
+    let head = [title, "count", "input", "output", "usd", "mean ms", "max ms"].map(str::to_owned);
     let mut cells = vec![head];
     for row in rows {
         let time = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
@@ -285,13 +264,12 @@ fn table(title: &str, rows: &[Row]) -> String {
             number(row.usage.input_tokens),
             number(row.usage.output_tokens),
             usd,
-            time(row.p50_ms),
-            time(row.p90_ms),
-            time(row.p99_ms),
+            time(row.mean_ms),
+            time(row.max_ms),
         ]);
     }
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..8).map(width).collect();
+    let widths: Vec<usize> = (0..7).map(width).collect();
     let mut text = String::new();
     for row in &cells {
         let mut line = String::new();
@@ -311,17 +289,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_within_two_per_cent() {
+    fn times_have_mean_and_longest() {
         let mut sum = Sum::default();
         for took in 1..=1000 {
             sum.add(&UsageTotals::default(), Some(f64::from(took)));
         }
         let row = sum.row(None);
-        for (found, true_one) in [(row.p50_ms, 500.0), (row.p90_ms, 900.0), (row.p99_ms, 990.0), (row.max_ms, 1000.0)] {
-            let found = found.unwrap();
-            assert!((found / true_one - 1.0).abs() < 0.021, "{found} {true_one}");
-        }
-        assert!(Sum::default().row(None).p50_ms.is_none());
+        assert_eq!((row.timed, row.mean_ms, row.max_ms), (1000, Some(500.5), Some(1000.0)));
+        assert!(Sum::default().row(None).mean_ms.is_none());
     }
 
     #[test]
@@ -329,7 +304,7 @@ mod tests {
         let line = br#","data":{"model":7,"usage":"none","duration_ms":"long","x":1}"#;
         let mut sums = Sums::default();
         sums.add(line);
-        assert_eq!((sums.total.count, sums.total.times.len(), sums.by[2].len()), (1, 0, 0));
+        assert_eq!((sums.total.count, sums.total.timed, sums.by[2].len()), (1, 0, 0));
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn sums_are_by_event_agent_model_and_session() {
     );
     let event = &data["by_event"][0];
     assert_eq!((&event["name"], &event["count"], &event["timed"]), (&json!("llm.response"), &json!(2), &json!(2)));
-    assert!(event["p50_ms"].as_f64().unwrap() >= 100.0 && event["p50_ms"].as_f64().unwrap() < 102.1);
+    assert!(event["mean_ms"].as_f64().unwrap() >= 100.0 && event["max_ms"].as_f64().unwrap() >= 100.0, "{event}");
     assert_eq!(data["by_model"].as_array().unwrap().len(), 2);
     assert_eq!(place.closing(&["stats", "l.jsonl", "--event", "tool_call"], "", 0)["data"]["entries"], 1);
     let text = place.run(&["stats", "l.jsonl", "--format", "text"]).success();

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use cp_common::program::{Check, Status};
-use cp_common::wire::Level;
 use cp_common::{Code, Context, Error, Result};
 
 use crate::decision::{self, HashCache};
@@ -32,7 +31,6 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
             "allow user namespaces, or run as root; until this works no command runs, and the kernel log may say why",
         )),
     }
-    checks.push(approvals(context));
     checks
 }
 
@@ -119,17 +117,4 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
         format!("commands run as {uid}")
     };
     check("uid", *uid != 0, Status::Warn, found, "run cp-exec as an ordinary user, as with runuser -u USER -- cp-exec");
-}
-
-/// Warns if the user who requests approvals can read the key that signs them, so that approvals are advisory.
-fn approvals(context: &Context) -> Check {
-    let policy = Policy::resolve(context, &[]).ok();
-    if policy.as_ref().is_some_and(Policy::approvals_are_advisory) {
-        let message = "advisory: this user can read the key that signs approvals, and may be the agent's user";
-        let fix = "make a user other than the agent's the owner of keys/";
-        return Check::not_fine("approvals", Status::Warn, message, fix);
-    }
-    let owner = policy.is_some_and(|policy| policy.exec().confirm == Level::Owner);
-    let by_caller = "a program may confirm its own commands; exec.confirm = \"owner\" asks you";
-    Check::pass("approvals", if owner { "the key belongs to another user" } else { by_caller })
 }

@@ -62,9 +62,7 @@ pub(crate) struct Exchange {
     pub status: Option<u16>,
     /// The request id of the provider.
     pub request_id: Option<String>,
-    /// The time until the first bytes of the answer.
-    pub first_byte: Option<Duration>,
-    /// The time until its end.
+    /// The time until the end of the answer.
     pub took: Option<Duration>,
     /// The hash of the response body.
     pub hash: Option<String>,
@@ -75,7 +73,7 @@ pub(crate) struct Exchange {
 impl Exchange {
     /// An exchange with an outcome and no other facts.
     pub(crate) fn of(outcome: Result<Answer>) -> Self {
-        Self { outcome, status: None, request_id: None, first_byte: None, took: None, hash: None, usage: None }
+        Self { outcome, status: None, request_id: None, took: None, hash: None, usage: None }
     }
 }
 

@@ -1,7 +1,5 @@
 //! A provider's server as a backend: one request over HTTP and its answer, whole or streamed.
 
-use std::time::Instant;
-
 use cp_common::wire::Origin;
 use cp_common::{Code, Error, Result, clock, keys};
 use cp_http::client::{Client, LIMIT, Reply};
@@ -225,15 +223,14 @@ impl Server {
 
     /// Posts a request and reads its response.
     fn sent(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
-        let start = Instant::now();
         match self.client.post(&self.url(request), &self.headers(request, self.key()), body) {
-            Ok(reply) => self.answered(reply, start, show),
+            Ok(reply) => self.answered(reply, show),
             Err(error) => Exchange::of(Err(error)),
         }
     }
 
     /// Reads the response after its status has arrived.
-    fn answered(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
+    fn answered(&self, mut reply: Reply<'_>, show: &mut OnText<'_>) -> Exchange {
         let status = Some(reply.status);
         let request_id = REQUEST_ID.iter().find_map(|name| reply.header(name));
         let encoding = reply.header("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
@@ -245,13 +242,12 @@ impl Server {
                 .hint("a proxy probably compresses responses: configure it to pass them on unchanged")))
         } else {
             let mut body = Body::of((self.api.decoder)(), &[]);
-            let read = body.read(&mut reply, start, show);
+            let read = body.read(&mut reply, show);
             if read.is_ok() {
                 reply.linger();
             }
-            let (first_byte, usage) = (body.first_byte, body.partial.usage);
             let hash = Some(format!("sha256:{}", keys::hex(&body.hash.clone().finalize())));
-            Exchange { first_byte, hash, usage, ..Exchange::of(body.answer(read, &self.origin(), show)) }
+            Exchange { hash, usage: body.partial.usage, ..Exchange::of(body.answer(read, &self.origin(), show)) }
         };
         Exchange { status, request_id, ..read }
     }

@@ -1,7 +1,5 @@
 //! The bodies of responses, which are a stream of events or one document, and the text that is kept if one breaks off.
 
-use std::time::{Duration, Instant};
-
 use cp_common::wire::Origin;
 use cp_common::{Code, Error, Result};
 use cp_http::client::Reply;
@@ -17,8 +15,6 @@ pub(super) struct Body {
     /// The answer so far.
     pub partial: Partial,
     pub hash: Sha256,
-    /// The time until the first bytes.
-    pub first_byte: Option<Duration>,
     /// True if the body is one document: it has no events, whatever its content type and the request say.
     is_whole: bool,
     /// The document, or what precedes the events.
@@ -29,11 +25,11 @@ impl Body {
     /// A body with its bytes so far.
     pub(super) fn of(decoder: Box<dyn Decoder>, bytes: &[u8]) -> Self {
         let (partial, hash) = (Partial::default(), Sha256::new());
-        Self { decoder, partial, hash, first_byte: None, is_whole: true, bytes: bytes.to_vec() }
+        Self { decoder, partial, hash, is_whole: true, bytes: bytes.to_vec() }
     }
 
     /// Reads up to the last event or the end of the body.
-    pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Result<()> {
+    pub(super) fn read(&mut self, reply: &mut Reply<'_>, show: &mut OnText<'_>) -> Result<()> {
         let (decoder, partial) = (self.decoder.as_mut(), &mut self.partial);
         let (mut parser, mut buffer) = (sse::Parser::new(), vec![0; 16 << 10]);
         let mut ended = false;
@@ -42,7 +38,6 @@ impl Body {
             if bytes.is_empty() {
                 break;
             }
-            self.first_byte.get_or_insert_with(|| start.elapsed());
             self.hash.update(bytes);
             if self.is_whole {
                 self.bytes.extend_from_slice(bytes);

@@ -65,7 +65,7 @@ impl Backend for Stub {
         } else {
             Ok(())
         };
-        Exchange { first_byte: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
+        Exchange { hash, ..Exchange::of(shown.map(|()| answer)) }
     }
 
     fn models(&self) -> Result<Option<Vec<String>>> {

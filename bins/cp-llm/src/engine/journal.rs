@@ -64,8 +64,7 @@ impl Journal {
             .with("status", &exchange.status)
             .with("request_id", &exchange.request_id)
             .with("response_hash", &exchange.hash)
-            .with("duration_ms", &exchange.took.map(milliseconds))
-            .with("first_token_ms", &exchange.first_byte.map(milliseconds));
+            .with("duration_ms", &exchange.took.map(milliseconds));
         match &exchange.outcome {
             Ok(answer) => {
                 entry = entry

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
-use cp_common::output::{Format, Place, Severity, to_stderr};
+use cp_common::output::{Format, Place, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::{earlier, jobs};
@@ -17,10 +17,8 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message, Reply as _};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_table::Writer;
-use rustix::stdio::stderr;
-use rustix::termios::isatty;
+use serde_json::Map;
 use serde_json::value::to_raw_value;
-use serde_json::{Map, Value};
 
 pub(crate) use self::options::{Args, Direct, RequestArgs};
 pub(crate) use self::request::{DryRun, RequestBuilder};
@@ -184,12 +182,6 @@ impl Send<'_> {
             context.out.raw(b"\n")?;
         }
         if let (Err(error), false, None) = (&outcome, is_printed, &self.writer) {
-            // The reader of the records may have printed the beginning of a line at this terminal.
-            let partial = error.details().remove("partial");
-            let is_inside = partial.as_ref().and_then(Value::as_str).is_some_and(|text| !text.ends_with('\n'));
-            if shown && is_inside && isatty(stderr()) {
-                to_stderr("\n");
-            }
             print_cut(error, context)?;
         }
         let mut message = self.checked(outcome, context)?;

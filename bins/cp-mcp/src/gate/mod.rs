@@ -185,8 +185,7 @@ impl Gate {
     }
 
     fn run(&mut self, context: &mut Context) -> Result<()> {
-        let is_over = |deadline: Instant| deadline <= Instant::now();
-        while self.deadline.is_none_or(|deadline| !self.in_flight.is_empty() && !is_over(deadline)) {
+        while self.deadline.is_none_or(|deadline| !self.in_flight.is_empty() && deadline > Instant::now()) {
             let event = match self.held.pop_front() {
                 None => stdio::next(&self.inbox, self.next_end(), context)?,
                 held => held,

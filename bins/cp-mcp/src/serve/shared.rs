@@ -15,7 +15,6 @@ use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_mcp_wire::{Meta, request};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -30,11 +29,8 @@ pub(super) type Stop = AtomicBool;
 /// Is called while a call waits. Fails if it was cancelled.
 pub(super) type Look<'a> = &'a mut dyn FnMut() -> Result<()>;
 
-/// An idle coprocess, and the hash of the policy that it has read.
-struct Warm {
-    policy: Option<String>,
-    part: Child,
-}
+/// A coprocess, and the hash of the policy that it has read.
+type Warm = (Child, Option<String>);
 
 /// How often a wait looks for a cancellation.
 const POLL: Duration = Duration::from_millis(20);
@@ -58,12 +54,6 @@ pub(super) struct Shared {
     hosted: String,
 }
 
-/// What cp-session answers about a session that it starts.
-#[derive(Deserialize)]
-struct Started {
-    session_id: String,
-}
-
 impl Shared {
     /// Starts with the first call of a client, in the named session or a new one.
     pub(super) fn new(client: &Meta, post: Post, context: &mut Context) -> Result<Self> {
@@ -74,8 +64,8 @@ impl Shared {
         let id = format!("{}-{}", clock::unix_seconds(), std::process::id());
         if context.session().is_none() {
             let words = ["start", "--host", &host, "--host-session", &id];
-            let Started { session_id } = coprocess::ask("cp-session", &words, b"", context)?;
-            context.options.session = Some(session_id);
+            let started: Value = coprocess::ask("cp-session", &words, b"", context)?;
+            context.options.session = started["session_id"].as_str().map(str::to_owned);
         }
         let mut journal = Journal::new(context)?;
         let Meta { client: party, version, .. } = client;
@@ -145,14 +135,14 @@ impl Shared {
 
     /// Runs a call by a coprocess, which is killed with all its processes if the call is cancelled.
     pub(super) fn exec(&self, call: &ToolCall, look: Look<'_>) -> Result<ToolResult> {
-        let mut warm = self.warm()?;
-        warm.part.send(Kind::ToolCall.name(), call)?;
-        while !warm.part.wait_line(POLL)? {
+        let (mut part, policy) = self.warm()?;
+        part.send(Kind::ToolCall.name(), call)?;
+        while !part.wait_line(POLL)? {
             look()?;
         }
-        let outcome = warm.part.receive(|_, record| record.read());
+        let outcome = part.receive(|_, record| record.read());
         if !outcome.as_ref().is_err_and(Error::is_fatal) {
-            locked(&self.idle).push(warm);
+            locked(&self.idle).push((part, policy));
         }
         outcome
     }
@@ -162,7 +152,7 @@ impl Shared {
     fn warm(&self) -> Result<Warm> {
         let policy = policy_hash(&self.home)?;
         let mut idle = locked(&self.idle);
-        idle.retain_mut(|warm| warm.policy == policy && warm.part.is_running());
+        idle.retain_mut(|(part, read)| *read == policy && part.is_running());
         if let Some(warm) = idle.pop() {
             return Ok(warm);
         }
@@ -171,7 +161,7 @@ impl Shared {
         let words = verb.into_iter().chain(self.flags.iter().cloned());
         // Its standard error repeats its answers.
         let options = ChildOptions { stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
-        Ok(Warm { policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
+        Ok((Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)?, policy))
     }
 
     /// Runs a program and returns its answer, with the records of a stream as `items`.
@@ -198,6 +188,6 @@ impl Shared {
     /// Ends the input of the coprocesses, and waits until they exit.
     pub(super) fn finish(&self) -> Result<()> {
         let idle = std::mem::take(&mut *locked(&self.idle));
-        idle.into_iter().try_for_each(|warm| warm.part.finish())
+        idle.into_iter().try_for_each(|(part, _)| part.finish())
     }
 }

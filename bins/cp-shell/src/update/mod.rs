@@ -290,12 +290,7 @@ impl Update {
         let error = match error.code() {
             Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {current} is active"))
                 .hint("run it again to start over"),
-            Code::Integrity => {
-                broken(format!("{}; nothing was installed", error.message())).hint("do not retry; report the problem")
-            }
-            code if code.row().retryable => {
-                error.with_absent("hint", "transient: run the update again, it starts over")
-            }
+            Code::Integrity => broken(format!("{}; nothing was installed; report it", error.message())),
             _ => error,
         };
         let error = error.with("stage", self.stage).with("current_version", current.as_str());

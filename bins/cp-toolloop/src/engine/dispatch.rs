@@ -15,7 +15,6 @@ use super::{Engine, Pending};
 use crate::state::conversation::{Call, UNFINISHED};
 use crate::state::ledger::{Found, find_call_end, started_programs};
 use crate::state::step::{Decision, Step};
-use crate::tools::aliases::instead;
 use crate::tools::find;
 use crate::tools::tool::{BASH, Executable, Origin, Tool};
 
@@ -65,9 +64,7 @@ impl Engine {
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
-            let names = self.run.plan.tools.iter().map(|tool| tool.name.as_str());
-            let has_bash = names.clone().any(|name| name == BASH);
-            let near = nearest(&call.name, names).or_else(|| instead(&call.name).filter(|_| has_bash));
+            let near = nearest(&call.name, self.run.plan.tools.iter().map(|tool| tool.name.as_str()));
             let hint = near.map(|near| format!("\nHint: did you mean {near}?")).unwrap_or_default();
             return self.refuse(pending, format!("Tool not permitted: {}{hint}", call.name));
         };

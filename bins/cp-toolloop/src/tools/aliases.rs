@@ -24,8 +24,6 @@ struct Table {
     operations: Names,
     /// The arguments of every operation on files, of one operation, and of a command.
     arguments: BTreeMap<String, Names>,
-    /// What a line does for tools that are not here.
-    instead: Names,
     /// Arguments that have no effect here.
     ignored: Vec<String>,
     /// Arguments that are never a text.
@@ -42,11 +40,6 @@ const MILLISECONDS: f64 = 1000.0;
 fn own_name<'a>(names: &'a Names, name: &str) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
     names.iter().find(|(own, others)| **own == name || others.contains(&name)).map(|(own, _)| own.as_str())
-}
-
-/// What does the work of a tool that is not here.
-pub(crate) fn instead(name: &str) -> Option<&'static str> {
-    own_name(&TABLE.instead, name)
 }
 
 /// Brings a call into the form of the built-in tool that it means. A call of another tool of the run stays as it is.
