@@ -204,6 +204,9 @@ fn file_tools_meet_the_file_rules() {
         ("Glob", json!({"pattern":"**/*.rs"})),
         ("TodoWrite", json!({"todos":[]})),
         ("mcp__docs__find", json!({"query":"/etc/shadow","path":"src"})),
+        // The owner lists the tools of this server, so the name decides.
+        ("mcp__docs__run", json!({"script":"1"})),
+        ("mcp__docs__batch", json!({"calls":[{"command":"id"}]})),
     ] {
         let ran = told(tool, input).code(0);
         assert_eq!(ran.stdout, "", "the host goes on by its own rules: {ran:?}");
@@ -221,8 +224,6 @@ fn file_tools_meet_the_file_rules() {
         ("WebFetch", json!({"url":"http://example.com"}), "tools.allow"),
         ("mcp__docs__find", json!({"path":"/etc/shadow"}), "paths.read"),
         ("mcp__docs__find", json!({"target_file":"lib/a"}), "pristine"),
-        ("mcp__docs__run", json!({"script":"1"}), "host_tool"),
-        ("mcp__docs__batch", json!({"calls":[{"command":"id"}]}), "host_tool"),
         ("Frobnicate", json!({"x":1}), "tools.allow"),
     ] {
         denied(&told(tool, input.clone()), "");

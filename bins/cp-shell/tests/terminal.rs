@@ -38,7 +38,7 @@ fn session_end_names_the_command_of_its_page() {
     assert_eq!(terminal.end(), Some(0));
     let shown = terminal.text();
     let line = shown.lines().find(|line| line.contains("cp-log page")).unwrap_or_else(|| panic!("{shown}")).trim();
-    place.sh(line).success();
+    place.sh(line.strip_prefix("the record: ").unwrap()).success();
     let page = place.work.read(line.rsplit('>').next().unwrap());
     assert!(page.to_lowercase().starts_with("<!doctype html>") && page.contains("stub response 1"), "{line}");
     let piped = Person::new().stub("hello\n");

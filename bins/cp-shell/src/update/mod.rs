@@ -290,7 +290,7 @@ impl Update {
         let error = match error.code() {
             Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {current} is active"))
                 .hint("run it again to start over"),
-            Code::Integrity => broken(format!("{}; nothing was installed; report it", error.message())),
+            Code::Integrity => broken(error.message()).hint("nothing was installed: do not retry, report it"),
             _ => error,
         };
         let error = error.with("stage", self.stage).with("current_version", current.as_str());
