@@ -6,9 +6,11 @@ use memchr::memchr;
 
 use crate::Secret;
 use crate::words::name::Name;
-use crate::words::scan::{LONGEST_WORD, Quote, is_line_end, is_line_start, is_token, line_before, white};
+use crate::words::scan::{Quote, is_line_end, is_line_start, is_token, line_before, white};
 use crate::words::value::{is_bare_secret, is_drawn, is_quoted_secret};
 
+/// Maximum length of the rest of a name, which keeps long words of data cheap.
+const LONGEST_REST: usize = 12;
 /// Maximum length of a head before and after a name.
 const LONGEST_HEAD: usize = 512;
 /// Maximum length of the rows.
@@ -16,7 +18,7 @@ const LONGEST: usize = 64 << 10;
 
 /// Returns the secrets in the column whose head has a name around this offset.
 pub(crate) fn cells(text: &[u8], inside: usize) -> Option<Vec<Secret>> {
-    let next = text[inside..].iter().take(LONGEST_WORD).find(|byte| !is_token(**byte))?;
+    let next = text[inside..].iter().take(LONGEST_REST).find(|byte| !is_token(**byte))?;
     let name = b",)]\"'`\\".contains(next).then(|| Name::around(text, inside))??;
     let near = &text[..text.len().min(name.at.end + LONGEST_HEAD)];
     let rows = memchr(b')', &near[name.at.end..]).and_then(|end| values(near, name.at.end + end + 1));

@@ -10,7 +10,7 @@ const LONGEST_VALUE: usize = 16 << 10;
 /// Maximum length of text without quotes that is examined.
 const LONGEST_RUN: usize = 8 << 10;
 /// Maximum length of names and words; longer text is data.
-pub(crate) const LONGEST_WORD: usize = 64;
+const LONGEST_WORD: usize = 64;
 
 /// Counts the bytes from `at` on that satisfy `of`, up to the length of any key, because longer repetitions would be
 /// examined again and again.
