@@ -83,7 +83,7 @@ fn ask_at(place: &Place, (name, backend): Loop, options: &str, url: &str) -> Out
         "cp-toolloop --tools tools --tool-backend {name} --backend {backend} -m gpt-4o-mini {options} -- 'Hi there'"
     );
     shell(place, name, &line)
-        // What is said with the question wins over the setting, also for the resumes of a run.
+        // Options and variables of the command line override the setting, also when a run is resumed.
         .env("CP_BACKEND", "stub")
         .env("OPENAI_API_KEY", "a-key")
         .env("OPENAI_BASE_URL", format!("{url}/v1"))

@@ -179,7 +179,7 @@ fn wrong_suite_is_an_error_with_its_reason() {
     assert_eq!(eval(&place, "cp-eval suite.toml").status, 2);
     assert_eq!(eval(&place, "cp-eval nowhere").status, 3);
     assert_eq!(eval(&place, "cp-eval suite.toml --min x").status, 2);
-    // What is wrong in a grader is said on standard output, once, and without the words of jq.
+    // Standard output names the fault of a grader once, without the words of jq.
     for (grader, exit, reason) in [
         ("jq\"\nexpression = '.answer |'", 2, "the grader jq: syntax error, unexpected"),
         ("jq\"\nexpression = 'nofun'", 2, "the grader jq: nofun/0 is not defined"),

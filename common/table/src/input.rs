@@ -145,8 +145,10 @@ impl Table {
 
     /// Fails if the record of this row is not valid.
     pub fn check(&self, row: &RawValue) -> Result<()> {
-        let row: Value = serde_json::from_str(row.get()).unwrap_or_default();
-        if row[FAULT].is_object() { Err(Error::from_value(&row[FAULT])) } else { Ok(()) }
+        // Only the row of a damaged record is decoded.
+        let fault = Some(row.get()).filter(|row| row.starts_with(r#"{"error":{"#));
+        let row: Option<Value> = fault.and_then(|row| serde_json::from_str(row).ok());
+        row.map_or(Ok(()), |row| Err(Error::from_value(&row[FAULT])))
     }
 
     /// Writes the rows of the records.

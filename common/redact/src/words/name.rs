@@ -67,8 +67,7 @@ fn kind(plain: &[u8], name: &[u8]) -> Option<Kind> {
         Some(Kind::Basic)
     } else {
         let is_open = tables::PUBLIC_KEY_PREFIXES.iter().any(|word| plain.starts_with(word.as_bytes()));
-        let is_k = |byte: &u8| byte.eq_ignore_ascii_case(&b'k');
-        let key = ends_in_word(name, &["key"]).then(|| name.iter().rposition(is_k))??;
+        let key = ends_in_word(name, &["key"]).then(|| name.iter().rposition(|byte| matches!(byte, b'k' | b'K')))??;
         let owner = name[..key].strip_suffix(b"_").or(name[..key].strip_suffix(b"-")).unwrap_or(&name[..key]);
         let is_owned = !owner.is_empty() && !ends_in_word(owner, tables::LOOKUP_WORDS);
         (!is_open).then_some(if is_owned { Kind::OwnKey } else { Kind::Key })
