@@ -83,6 +83,8 @@ pub(crate) struct Journal {
     pending: Vec<(Value, Value)>,
     /// The number of the last recorded turn.
     pub(crate) turn: u64,
+    /// The sequence number of our next entry, if no other process writes first.
+    next_place: Option<u64>,
     /// True if the session was started here, and so is ended here.
     pub(crate) own: bool,
 }
@@ -106,7 +108,7 @@ impl Journal {
         let turn = if joined.is_none() { 0 } else { last_turn(exec.path(), &session)? };
         let agent = agent.to_owned();
         let home = context.home.clone();
-        Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, own })
+        Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, next_place: None, own })
     }
 
     /// Queues a completed turn for recording: the request as it was received at `started`, after the form of it that is
@@ -171,12 +173,14 @@ impl Journal {
             return Ok(());
         }
         let mut pending = std::mem::take(&mut self.pending);
-        let Self { session, agent, exec, evidence, turn, .. } = self;
+        let Self { session, agent, exec, evidence, turn, next_place, .. } = self;
         let entry = |event: &str, number: u64| Entry::new(event).agent(&*agent).session(&*session).turn(number);
         let ledger = exec.path().to_owned();
-        exec.append_placed(|_| {
+        let receipts = exec.append_placed(|place| {
             // Other processes may have taken numbers since.
-            *turn = last_turn(&ledger, session)?.max(*turn);
+            if *next_place != Some(place) {
+                *turn = last_turn(&ledger, session)?.max(*turn);
+            }
             let numbered = (*turn + 1..).zip(&mut pending);
             let entries = numbered.map(|(number, (executed, proof))| {
                 executed["turn_number"] = number.into();
@@ -189,6 +193,7 @@ impl Journal {
         let proofs = numbered.map(|(number, (_, proof))| entry("turn_evidence", number).data(proof));
         evidence.append_all(proofs.collect())?;
         *turn += pending.len() as u64;
+        *next_place = receipts.last().map(|receipt| receipt.seq + 1);
         Ok(())
     }
 
