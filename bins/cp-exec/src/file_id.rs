@@ -1,9 +1,10 @@
 //! The one identity of a file: which file it is, and whether its content is the same as before.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use rustix::fs::Stat;
+use rustix::fs::{Stat, Timespec, Timestamps, UTIME_NOW};
 use serde::{Deserialize, Serialize};
 
 use crate::nofollow::Node;
@@ -57,4 +58,11 @@ impl From<&Metadata> for FileId {
         let times = [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())];
         Self::new([meta.dev(), meta.ino(), meta.len()], times)
     }
+}
+
+/// Sets the times of a file to the current time of the kernel, which also stamps changed files, and returns it.
+pub(crate) fn touch(file: &File) -> io::Result<i64> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
+    Ok(FileId::from(&file.metadata()?).mtime)
 }

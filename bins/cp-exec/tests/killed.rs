@@ -123,8 +123,19 @@ fn next_start_and_undo_name_killed_run_in_every_format() {
             let again = next(&["--", "true"]).stderr;
             assert!(!again.contains("killed"), "{who:?} {format}: {again}");
             let undo = next(&["undo", "last", "--dry-run"]);
+            let names = |name: &str| undo.stdout.contains(name) || undo.stderr.contains(name);
+            assert!(undo.status == 0 && names("/new") && !names("/older"), "{who:?} {format}: {undo:?}");
+            // The manifests of another boot are not trusted.
+            let run = exec.command(&["-c", "touch after; sleep 60"]).start();
+            exec.wait_for("after");
+            run.kill();
+            for manifest in fs::read_dir(exec.home.join("state/kept/runs")).unwrap().flatten() {
+                fs::write(manifest.path(), "another boot").unwrap();
+            }
+            // An undo is a start too.
+            let undo = next(&["undo", "last", "--dry-run"]);
             assert!(
-                undo.status == 3 && undo.stderr.contains("was killed before it ended"),
+                undo.status == 3 && undo.stderr.contains("is not recorded") && exec.work.join("after").exists(),
                 "{who:?} {format}: {undo:?}"
             );
             // The control: a later run is the last one.

@@ -114,6 +114,50 @@ fn undo_restores_content_permissions_and_absence_after_random_scripts() {
 }
 
 #[test]
+fn undo_of_killed_run_restores_all_and_keeps_work_of_others() {
+    for who in everyone() {
+        for seed in 0..8_u64 {
+            let exec = Exec::new(who);
+            project(&exec);
+            exec.write("shared", "as the owner has it\n");
+            exec.write("run.sh", &format!("echo run >> shared\ntouch begun\n{}touch ended; sleep 60\n", script(seed)));
+            let mut before = contents(&exec.work);
+            let run = exec.command(&["--", "sh", "-c", ". ./run.sh"]).start();
+            if seed % 2 == 0 {
+                exec.wait_for("ended");
+                // Another run captures the tree meanwhile.
+                exec.ask(&["--", "true"]);
+            } else {
+                exec.wait_for("begun");
+                std::thread::sleep(std::time::Duration::from_millis(20 * seed));
+            }
+            run.kill();
+            let before_next_start = seed % 4 == 0;
+            if before_next_start {
+                std::thread::sleep(std::time::Duration::from_millis(1200));
+                exec.write("shared", "by the owner\n");
+            }
+            if seed % 4 < 2 {
+                exec.ask(&["--", "true"]);
+            } else {
+                exec.ask(&["undo", "last", "--dry-run"]);
+            }
+            let changes = exec.entries("exec.changes").pop().unwrap_or_default();
+            exec.write("mine", "by the owner\n");
+            exec.write("shared", "by the owner\n");
+            for name in ["mine", "shared"].map(|name| exec.work.join(name)) {
+                before.insert(name.clone(), contents(&exec.work)[&name].clone());
+            }
+            let is_recorded = changes["data"]["files"].to_string().contains("/shared\"");
+            assert_eq!(is_recorded, !before_next_start, "{who:?}, seed {seed}");
+            let undone = undo(&exec, &["last", "--except-changed"]);
+            assert_eq!(undone["undoes"], json!([changes["data"]["intent"]]), "{who:?}, seed {seed}");
+            assert_eq!(contents(&exec.work), before, "{who:?}, seed {seed}: {undone}");
+        }
+    }
+}
+
+#[test]
 fn undo_of_all_restores_edits_of_tools_and_programs_and_keeps_work_of_others() {
     for who in everyone() {
         for seed in 0..6 {
@@ -443,6 +487,7 @@ fn killed_undo_can_be_repeated() {
 #[test]
 fn killed_capture_keeps_store_usable() {
     let place = killed();
+    let original = contents(&place.work);
     Sweep::new(&place, &["--", "sh", "-c", ". ./one.sh"]).dies_alone().run(|_, fault| {
         let before = contents(&place.work);
         let ran = place.run(&["--", "sh", "-c", ". ./two.sh"]);
@@ -452,5 +497,15 @@ fn killed_capture_keeps_store_usable() {
         let undone = place.run(&["undo", "last", "--confirm", token]);
         assert_eq!(undone.status, 0, "{fault}: {undone:?}");
         assert_eq!(contents(&place.work), before, "{fault}");
+        // So can the killed run.
+        if before != original {
+            let entries = place.home.records(place.home.join("ledger/cp-exec.jsonl"));
+            let first = entries.iter().find(|entry| entry["event"] == "exec.changes").unwrap();
+            let named = first["data"]["intent"].to_string();
+            let shown = place.run(&["undo", &named, "--dry-run"]).records().pop().unwrap();
+            let token = shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{fault}: {shown}"));
+            assert_eq!(place.run(&["undo", &named, "--confirm", token]).status, 0, "{fault}");
+            assert_eq!(contents(&place.work), original, "{fault}");
+        }
     });
 }

@@ -12,6 +12,8 @@ mod tests;
 mod tree;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -20,15 +22,16 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::line_to_stderr;
 use cp_ledger::format::line::Hash;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use self::store::{Entry, Session, directories, entries, of_this_boot};
 pub(crate) use self::store::{Kept, Store};
-use self::store::{Session, directories, files};
-use self::tree::{Directory, Entry, LARGEST, Walk, hash_of, open};
-pub(crate) use self::tree::{Exclude, Tree, state_of};
+use self::tree::{Directory, LARGEST, Walk, hash_of, open};
+pub(crate) use self::tree::{Tree, state_of};
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
 use crate::file_id::FileId;
 use crate::nofollow::{Node, each};
+use crate::serde_paths::any_bytes;
 
 /// The largest file of a repository that is kept.
 const LARGEST_OF_GIT: u64 = 256 << 20;
@@ -43,15 +46,29 @@ const SILENT: Duration = Duration::from_secs(2);
 const EXPLANATION: &str =
     "cp-exec: keeping what the command may write, for `cp-exec undo`; only new and changed files take this time";
 
-/// The writable trees before a run.
+/// The writable trees before a run. A start after a kill reads it again.
+#[derive(Deserialize, Serialize)]
 pub(crate) struct Baseline<'a> {
     trees: Vec<Tree>,
-    exclude: &'a Exclude<'a>,
+    /// Paths that are left out.
+    #[serde(with = "any_bytes")]
+    hidden: Vec<PathBuf>,
     walk_limit: u64,
+    /// The time of the walk, as of the session; 0 if nothing is kept.
+    now: i64,
+    /// Changes after this time are not of the run.
+    #[serde(skip)]
+    until: i64,
     /// Holds what is kept until the changes are known, or the reason why nothing is kept.
+    #[serde(skip, default = "no_session")]
     session: io::Result<Session<'a>>,
     /// Entries that are not kept, such as ignored directories and large files.
+    #[serde(skip)]
     missing: HashSet<Node>,
+}
+
+fn no_session<'a>() -> io::Result<Session<'a>> {
+    Err(io::ErrorKind::NotFound.into())
 }
 
 /// The changes of a run.
@@ -70,27 +87,50 @@ pub(crate) struct Changes {
 
 impl<'a> Baseline<'a> {
     /// Walks the trees and keeps the contents of their files.
-    pub(crate) fn capture(roots: &[PathBuf], exclude: &'a Exclude<'a>, store: &'a Store, walk_limit: u64) -> Self {
+    pub(crate) fn capture(roots: &[PathBuf], hidden: Vec<PathBuf>, store: &'a Store, walk_limit: u64) -> Self {
         let mut roots = roots.to_vec();
         roots.sort();
         roots.dedup_by(|below, above| below.starts_with(above));
-        let walk = Walk::new(exclude, walk_limit);
+        let is_hidden = is_hidden(&hidden);
+        let walk = Walk::new(&is_hidden, walk_limit);
         let mut trees: Vec<Tree> = roots.iter().map(|root| walk.tree(root, None)).collect();
         let session = store.session().and_then(|session| {
-            trees.iter_mut().try_for_each(|tree| capture(&session, tree, LARGEST, false).map(drop))?;
+            for tree in &mut trees {
+                tree.manifest = session.place_of_run();
+                capture(&session, tree, LARGEST, false)?;
+            }
             Ok(session)
         });
-        let missing = trees.iter().flat_map(|tree| tree.directories.values()).flat_map(|directory| &directory.entries);
-        let missing = missing.filter(|(_, entry)| entry.is_ignored || entry.kind == FileKind::File);
-        // If nothing is kept, each entry is recorded as it is.
-        let missing = missing.filter(|(_, entry)| entry.kept.is_none() && session.is_ok());
-        let missing = missing.map(|(_, entry)| entry.id.node()).collect();
-        Self { trees, exclude, walk_limit, session, missing }
+        let now = session.as_ref().map_or(0, |session| session.now);
+        drop(is_hidden);
+        Self { trees, hidden, walk_limit, now, until: i64::MAX, session, missing: HashSet::new() }
+    }
+
+    /// The manifests, which are of this run alone until its result is recorded.
+    pub(crate) fn manifests(&self) -> Vec<PathBuf> {
+        self.trees.iter().map(|tree| tree.manifest.clone()).collect()
+    }
+
+    /// Lists the changes of a killed run that were made until a time; `None` after another boot, and if a manifest is
+    /// no longer kept.
+    pub(crate) fn compare_until(mut self, until: i64, store: &'a Store) -> Option<Changes> {
+        let session = store.session();
+        for tree in &mut self.trees {
+            tree.list(&of_this_boot(fs::read(&tree.manifest).ok()?)?);
+        }
+        Some(Self { until, session, ..self }.compare())
     }
 
     /// Walks the trees again and lists the changes.
-    pub(crate) fn compare(self) -> Changes {
-        let (walk, mut found) = (Walk::new(self.exclude, self.walk_limit), Changes::default());
+    pub(crate) fn compare(mut self) -> Changes {
+        // If nothing is kept, each entry is recorded as it is.
+        if self.session.is_ok() {
+            let entries = self.trees.iter().flat_map(Tree::entries).map(|(_, entry)| entry);
+            let missing = entries.filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
+            self.missing = missing.filter(|entry| entry.kept.is_none()).map(|entry| entry.id.node()).collect();
+        }
+        let is_hidden = is_hidden(&self.hidden);
+        let (walk, mut found) = (Walk::new(&is_hidden, self.walk_limit), Changes::default());
         for before in &self.trees {
             let now = walk.tree(&before.root, Some(before));
             self.compared_tree(before, &now, &mut found);
@@ -120,7 +160,7 @@ impl<'a> Baseline<'a> {
                     now.kind == FileKind::File
                         && entry.kind == now.kind
                         && entry.id == now.id
-                        && self.is_settled(&now.id)
+                        && now.id.is_settled(self.now)
                 };
                 if !now.is_some_and(is_same) {
                     self.compared(&path.join(name), Some(entry), now, found);
@@ -139,6 +179,9 @@ impl<'a> Baseline<'a> {
 
     /// Adds the change of one path, if any.
     fn compared(&self, path: &Path, before: Option<&Entry>, now: Option<&Entry>, found: &mut Changes) {
+        if now.is_some_and(|now| now.id.ctime > self.until) {
+            return;
+        }
         let (change, after) = match (before, now) {
             (Some(before), Some(now)) => match Self::change(path, before, now, found) {
                 Some(changed) => changed,
@@ -184,10 +227,6 @@ impl<'a> Baseline<'a> {
         (!is_same || before.mode != now.mode).then_some((change, after))
     }
 
-    fn is_settled(&self, id: &FileId) -> bool {
-        self.session.as_ref().is_ok_and(|session| id.is_settled(session.now))
-    }
-
     /// True if an entry was moved here without kept contents, or could not be seen before. Such an entry is not new
     /// and must not be removed.
     fn is_moved(&self, path: &Path, now: &Entry, found: &mut Changes) -> bool {
@@ -204,10 +243,18 @@ impl<'a> Baseline<'a> {
     }
 }
 
+/// True for an entry of a directory that is one of these paths.
+fn is_hidden(hidden: &[PathBuf]) -> impl Fn(&Path, &OsStr) -> bool + Sync {
+    let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
+    let names: HashSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
+    move |directory, name| names.contains(name) && hidden.contains(&*directory.join(name))
+}
+
 /// Keeps the contents of the files of a tree, up to a size, and notes them in its entries. Returns the name of the
 /// manifest. The manifest of a history is not replaced, because a run can be undone with it.
 fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
-    let (last, manifest) = session.last(&tree.root)?;
+    let of_run = (!is_history).then_some(tree.manifest.as_path());
+    let (last, manifest) = session.last(&tree.root, of_run)?;
     let listed: HashMap<&Path, &[u8]> = directories(&manifest).collect();
     let found = each(tree.directories.iter_mut().collect(), |(path, directory)| {
         recall(path, directory, largest, listed.get(path.as_path()).copied().unwrap_or_default())
@@ -226,34 +273,38 @@ fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: boo
         return Ok(last);
     }
     let name = if is_history { session.name(&tree.root) } else { last };
-    session.publish(&name, tree.directories.iter().map(|(path, directory)| (path.as_path(), directory.kept())))?;
+    let directories = tree.directories.iter();
+    let directories = directories.map(|(path, directory)| (path.as_path(), directory.entries.as_slice()));
+    session.publish(&name, of_run, directories)?;
     Ok(name)
 }
 
 /// Notes the contents of the files of a directory that rows of a manifest list. Returns the files that no row lists,
-/// and true if each row has its file.
+/// and true if the rows list exactly the entries as they are.
 fn recall<'t>(
     path: &Path,
     directory: &'t mut Directory,
     largest: u64,
     rows: &[u8],
 ) -> (Vec<(PathBuf, &'t mut Entry)>, bool) {
-    let (mut unknown, mut is_gone) = (Vec::new(), false);
+    let (mut unknown, mut is_same) = (Vec::new(), true);
     // Both are sorted by name.
-    let mut known = files(rows).peekable();
+    let mut known = entries(rows).peekable();
     for (name, entry) in &mut directory.entries {
-        while known.next_if(|(.., other)| *other < name.as_os_str()).is_some() {
-            is_gone = true;
+        while known.next_if(|(other, ..)| *other < name.as_os_str()).is_some() {
+            is_same = false;
         }
+        let row = known.next_if(|(other, ..)| *other == name.as_os_str()).filter(|(_, row, _)| entry.is_listed(row));
+        is_same &= row.is_some();
         if entry.kind != FileKind::File || entry.id.size > largest || entry.is_ignored {
             continue;
         }
-        match known.next_if(|(id, _, other)| *other == name.as_os_str() && *id == entry.id) {
-            Some((_, kept, _)) => entry.kept = Some(kept),
-            None => unknown.push((path.join(name), entry)),
+        entry.kept = row.and_then(|(_, row, is_settled)| row.kept.filter(|_| is_settled));
+        if entry.kept.is_none() {
+            unknown.push((path.join(name), entry));
         }
     }
-    (unknown, !is_gone && known.next().is_none())
+    (unknown, is_same && known.next().is_none())
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
@@ -291,6 +342,12 @@ fn is_gone(path: &Path) -> bool {
 impl Changes {
     pub(crate) fn is_empty(&self) -> bool {
         self.files.files.is_empty() && self.named.is_empty()
+    }
+
+    /// The number of changes of each kind.
+    pub(crate) fn summary(&self) -> String {
+        let FilesChanged { created, changed, removed, .. } = &self.files;
+        format!("it created {created} paths, changed {changed} and removed {removed}")
     }
 
     /// The changes in the form of a result.

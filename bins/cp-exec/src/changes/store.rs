@@ -4,8 +4,9 @@
 //! most of the time for many of them would go into the creation of their objects; the few of them that a run changes
 //! become objects after it.
 //!
-//! Manifests list what is kept: `trees/` has the files of each tree as it was last captured, and of a repository as it
-//! was before each run, `runs/` what a run overwrote or removed. The manifest of a tree is its cache too: an unchanged
+//! Manifests list what is there and what is kept of it: `trees/` has the entries of each tree as it was last captured,
+//! and of a repository as it was before each run, `runs/` what a run overwrote or removed, and the trees of each run
+//! that has no result yet. The manifest of a tree is its cache too: an unchanged
 //! file costs one stat and no read. Whoever adds contents, or needs some that no other manifest lists, such as a run,
 //! holds a shared lock; a sweep removes something only if nobody does.
 //!
@@ -14,7 +15,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::iter;
@@ -32,7 +33,8 @@ use cp_ledger::format::line::Hash;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::digest::{copy, hash_of};
-use crate::file_id::FileId;
+use crate::exec_result::FileKind;
+use crate::file_id::{FileId, touch};
 
 /// The objects are stored like the blobs of a ledger of this name.
 const OBJECTS: &str = "objects";
@@ -52,9 +54,17 @@ const NEWEST: usize = 50;
 const BETWEEN_SWEEPS: i64 = 600 * SECOND;
 const SECOND: i64 = 1_000_000_000;
 
-/// The length of a boot id with padding, and of a row without its name: the identity, the place in a pack and the hash.
+/// The length of a boot id with padding, and of a row without its name and the target of a link: the identity, the place
+/// in a pack, the hash, and the permissions with these flags.
 const HEADER: usize = 40;
-const ROW: usize = 88;
+const ROW: usize = 92;
+const IS_IGNORED: u32 = 1 << 12;
+const IS_KEPT: u32 = 1 << 13;
+/// A change is certain to give the file another identity.
+const IS_SETTLED: u32 = 1 << 14;
+/// The place of the kind in the flags.
+const KIND: u32 = 16;
+const KINDS: [FileKind; 4] = [FileKind::File, FileKind::Directory, FileKind::Link, FileKind::Other];
 
 /// A file up to this size is read into memory, and goes into a pack.
 const SMALL: u64 = 64 << 10;
@@ -79,6 +89,19 @@ pub(crate) struct Kept {
 enum Part {
     Object(Hash),
     Pack(u64),
+}
+
+/// An entry of a directory.
+pub(super) struct Entry {
+    pub kind: FileKind,
+    pub id: FileId,
+    pub mode: u32,
+    /// The target of a link.
+    pub target: Option<OsString>,
+    /// True if git ignores the entry.
+    pub is_ignored: bool,
+    /// The content, if it is kept.
+    pub kept: Option<Kept>,
 }
 
 impl Kept {
@@ -122,7 +145,13 @@ impl Store {
     /// The files that a manifest of a tree lists; none if it is no longer kept.
     pub(crate) fn files_of(&self, manifest: &str) -> Vec<(FileId, Kept, PathBuf)> {
         let manifest = fs::read(self.root.join(TREES).join(manifest)).unwrap_or_default();
-        let files = |(path, rows)| files(rows).map(move |(id, kept, name)| (id, kept, Path::join(path, name)));
+        let files = |(path, rows)| {
+            entries(rows).filter_map(move |(name, Entry { id, kept, .. }, is_settled)| {
+                // An identity that another content could have is omitted.
+                let id = if is_settled { id } else { FileId { size: id.size, ..FileId::default() } };
+                Some((id, kept?, Path::join(path, name)))
+            })
+        };
         directories(&manifest).flat_map(files).collect()
     }
 
@@ -154,17 +183,22 @@ impl Store {
     /// Returns the size of what stays. Without `removes` it only counts, because a session is open.
     pub(super) fn sweep(&self, now: i64, most: u64, removes: bool) -> io::Result<u64> {
         let remove = |path: &Path| if removes { fs::remove_file(path) } else { Ok(()) };
+        let ended = |e: io::Error| if e.kind() == io::ErrorKind::NotFound { Ok(Vec::new()) } else { Err(e) };
         let mut manifests = Vec::new();
         for path in [TREES, RUNS].map(|part| paths(&self.root.join(part))).into_iter().flatten().flatten() {
-            manifests.push((Reverse(FileId::from(&fs::metadata(&path)?).mtime), path));
+            match fs::metadata(&path) {
+                // The run has ended in the meantime.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                meta => manifests.push((Reverse(FileId::from(&meta?).mtime), path)),
+            }
         }
         manifests.sort();
         let (mut live, mut total) = (HashMap::new(), 0);
         for (place, (Reverse(used), path)) in manifests.iter().enumerate() {
             let is_needed = place < NEWEST || now - used < RETENTION;
-            let manifest = if is_needed { fs::read(path)? } else { Vec::new() };
-            let listed = directories(&manifest).flat_map(|(_, rows)| files(rows));
-            let listed = listed.map(|(id, kept, _)| (kept.part(), id.size));
+            let manifest = if is_needed { fs::read(path).or_else(ended)? } else { Vec::new() };
+            let listed = directories(&manifest).flat_map(|(_, rows)| entries(rows));
+            let listed = listed.filter_map(|(_, entry, _)| Some((entry.kept?.part(), entry.id.size)));
             let mut listed: HashMap<Part, u64> = listed.filter(|(part, _)| !live.contains_key(part)).collect();
             for (part, size) in &mut listed {
                 if let Part::Pack(number) = part {
@@ -310,8 +344,13 @@ impl Session<'_> {
         blob::store_as(&self.store.root.join(OBJECTS), hash, bytes)
     }
 
-    /// The newest manifest of a tree with its name, or the name for the first one.
-    pub(super) fn last(&self, tree: &Path) -> io::Result<(String, Vec<u8>)> {
+    /// The place for the manifest of a tree of a run, which no other run replaces.
+    pub(super) fn place_of_run(&self) -> PathBuf {
+        self.store.root.join(RUNS).join(unique(self.now))
+    }
+
+    /// The newest manifest of a tree with its name, or the name for the first one. It is linked at the place of a run.
+    pub(super) fn last(&self, tree: &Path, of_run: Option<&Path>) -> io::Result<(String, Vec<u8>)> {
         let tree_hash = Hash::of(tree.as_os_str().as_bytes());
         let is_of_tree = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default();
@@ -319,16 +358,14 @@ impl Session<'_> {
         };
         let last = paths(&self.store.root.join(TREES))?.into_iter().filter(is_of_tree);
         let Some(last) = last.max() else { return Ok((self.name(tree), Vec::new())) };
-        let mut file = File::open(&last)?;
+        of_run.map_or(Ok(()), |of_run| link(&last, of_run))?;
+        let mut file = File::open(of_run.unwrap_or(&last))?;
         // A sweep removes the least recently used manifest first, so the time of use is updated.
         touch(&file)?;
         let mut manifest = Vec::new();
         file.read_to_end(&mut manifest)?;
-        // The identities of an earlier boot may mean other files.
-        if !manifest.starts_with(&boot_id()) {
-            manifest.clear();
-        }
-        Ok((last.file_name().unwrap_or_default().to_string_lossy().into_owned(), manifest))
+        let name = last.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, of_this_boot(manifest).unwrap_or_default()))
     }
 
     /// A name for a new manifest of a tree.
@@ -336,12 +373,23 @@ impl Session<'_> {
         format!("{}-{}", Hash::of(tree.as_os_str().as_bytes()).hex(), unique(self.now))
     }
 
-    /// Writes a manifest of a tree, whose directories have their files in the order of their names.
-    pub(super) fn publish<'t>(&self, name: &str, tree: impl Iterator<Item = Listed<'t>>) -> io::Result<()> {
+    /// Writes a manifest of a tree, whose directories have their entries in the order of their names, at first at the
+    /// place of a run.
+    pub(super) fn publish<'t>(
+        &self,
+        name: &str,
+        of_run: Option<&Path>,
+        tree: impl Iterator<Item = Listed<'t>>,
+    ) -> io::Result<()> {
         if let Some(pack) = &mut *self.pack.lock().unwrap_or_else(PoisonError::into_inner) {
             pack.file.flush()?;
         }
-        self.write(TREES, name, tree)
+        let path = self.store.root.join(TREES).join(name);
+        self.write(of_run.unwrap_or(&path), tree)?;
+        let Some(of_run) = of_run else { return Ok(()) };
+        let temporary = self.store.root.join("tmp").join(unique(self.now));
+        link(of_run, &temporary)?;
+        fs::rename(temporary, path)
     }
 
     /// Ends the session. The store keeps these contents, such as those that a run overwrote or removed.
@@ -351,47 +399,58 @@ impl Session<'_> {
         }
         let file = |hash: &Hash| {
             let id = FileId { size: self.store.length(hash).unwrap_or(0), ..FileId::default() };
-            (id, Kept { hash: *hash, pack: (0, 0) }, OsStr::new(""))
+            let kept = Some(Kept { hash: *hash, pack: (0, 0) });
+            let entry = Entry { kind: FileKind::File, id, mode: 0, target: None, is_ignored: false, kept };
+            (OsString::new(), entry)
         };
-        self.write(RUNS, &unique(self.now), iter::once((Path::new(""), kept.iter().map(file).collect())))
+        let kept: Vec<_> = kept.iter().map(file).collect();
+        self.write(&self.place_of_run(), iter::once((Path::new(""), &kept[..])))
     }
 
-    fn write<'t>(&self, part: &str, name: &str, directories: impl Iterator<Item = Listed<'t>>) -> io::Result<()> {
+    fn write<'t>(&self, to: &Path, directories: impl Iterator<Item = Listed<'t>>) -> io::Result<()> {
         let (mut manifest, mut rows) = (boot_id().to_vec(), Vec::new());
-        for (path, files) in directories {
+        for (path, entries) in directories {
             rows.clear();
-            for file in files {
-                self.add_row(&mut rows, &file);
+            for (name, entry) in entries {
+                self.add_row(&mut rows, name, entry);
             }
             add(&mut manifest, path.as_os_str().as_bytes());
             add(&mut manifest, &rows);
         }
-        self.store.write(&manifest, &self.store.root.join(part).join(name))
+        self.store.write(&manifest, to)
     }
 
-    fn add_row(&self, rows: &mut Vec<u8>, (id, Kept { hash, pack }, name): &KeptFile<'_>) {
-        // An identity that another content could have is omitted.
-        let unsettled = FileId { size: id.size, ..FileId::default() };
-        let FileId { dev, ino, size, mtime, ctime } = if id.is_settled(self.now) { *id } else { unsettled };
+    fn add_row(&self, rows: &mut Vec<u8>, name: &OsStr, entry: &Entry) {
+        let FileId { dev, ino, size, mtime, ctime } = entry.id;
+        let (hash, pack) = entry.kept.map_or(([0; 32], (0, 0)), |kept| (kept.hash.raw(), kept.pack));
+        let mut flags = entry.mode | (entry.kind as u32) << KIND;
+        for (flag, is_set) in [
+            (IS_IGNORED, entry.is_ignored),
+            (IS_KEPT, entry.kept.is_some()),
+            (IS_SETTLED, entry.id.is_settled(self.now)),
+        ] {
+            flags |= if is_set { flag } else { 0 };
+        }
         let times = [mtime.cast_unsigned(), ctime.cast_unsigned()];
         let numbers = [dev, ino, size, times[0], times[1], pack.0, pack.1].map(u64::to_le_bytes);
         rows.extend_from_slice(numbers.as_flattened());
-        rows.extend_from_slice(&hash.raw());
+        rows.extend_from_slice(&hash);
+        rows.extend_from_slice(&flags.to_le_bytes());
         add(rows, name.as_bytes());
+        if entry.kind == FileKind::Link {
+            add(rows, entry.target.as_deref().unwrap_or_default().as_bytes());
+        }
     }
+}
+
+/// Gives a file another name, or a copy on a file system without links.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop))
 }
 
 /// A name that is used once, in order of time.
 fn unique(now: i64) -> String {
     format!("{now:020}-{}-{:08}", std::process::id(), NUMBER.fetch_add(1, Relaxed))
-}
-
-/// Sets the times of a file to the current time of the kernel, which also stamps changed files, and returns it.
-fn touch(file: &File) -> io::Result<i64> {
-    use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
-    Ok(FileId::from(&file.metadata()?).mtime)
 }
 
 fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
@@ -418,10 +477,13 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// A file in a manifest: its identity, its content, and its name.
-pub(super) type KeptFile<'m> = (FileId, Kept, &'m OsStr);
-/// A directory with its files.
-pub(super) type Listed<'m> = (&'m Path, Vec<KeptFile<'m>>);
+/// A directory with its entries.
+pub(super) type Listed<'m> = (&'m Path, &'m [(OsString, Entry)]);
+
+/// The bytes of a manifest of this boot. The identities of an earlier boot may mean other files.
+pub(super) fn of_this_boot(manifest: Vec<u8>) -> Option<Vec<u8>> {
+    Some(manifest).filter(|manifest| manifest.starts_with(&boot_id()))
+}
 
 /// The directories of a manifest with their rows, up to damage.
 pub(super) fn directories(manifest: &[u8]) -> impl Iterator<Item = (&Path, &[u8])> {
@@ -434,16 +496,27 @@ pub(super) fn directories(manifest: &[u8]) -> impl Iterator<Item = (&Path, &[u8]
     })
 }
 
-/// The files of a directory, up to damage.
-pub(super) fn files(mut rows: &[u8]) -> impl Iterator<Item = KeptFile<'_>> {
+/// The entries of a directory with their names, up to damage, and true if a change gives an entry another identity.
+pub(super) fn entries(mut rows: &[u8]) -> impl Iterator<Item = (&OsStr, Entry, bool)> {
     iter::from_fn(move || {
         let (row, after) = rows.split_first_chunk::<ROW>()?;
         let number = |at: usize| row[8 * at..8 * at + 8].try_into().map_or(0, u64::from_le_bytes);
         let (mtime, ctime) = (number(3).cast_signed(), number(4).cast_signed());
         let id = FileId { dev: number(0), ino: number(1), size: number(2), mtime, ctime };
-        let kept = Kept { hash: Hash::from_raw(row[56..].try_into().ok()?), pack: (number(5), number(6)) };
+        let kept = Kept { hash: Hash::from_raw(row[56..88].try_into().ok()?), pack: (number(5), number(6)) };
+        let flags = u32::from_le_bytes(row[88..].try_into().ok()?);
         let (name, after) = split(after)?;
+        let kind = *KINDS.get((flags >> KIND) as usize)?;
+        let (target, after) = if kind == FileKind::Link { split(after)? } else { (&[][..], after) };
         rows = after;
-        Some((id, kept, OsStr::from_bytes(name)))
+        let entry = Entry {
+            kind,
+            id,
+            mode: flags & 0o7777,
+            target: (kind == FileKind::Link).then(|| OsStr::from_bytes(target).to_owned()),
+            is_ignored: flags & IS_IGNORED != 0,
+            kept: (flags & IS_KEPT != 0).then_some(kept),
+        };
+        Some((OsStr::from_bytes(name), entry, flags & IS_SETTLED != 0))
     })
 }

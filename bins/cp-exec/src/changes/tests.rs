@@ -9,6 +9,12 @@ use super::{Baseline, Changes, Store};
 
 const WALK: u64 = 100_000;
 
+fn remove(manifests: Vec<PathBuf>) {
+    for manifest in manifests {
+        fs::remove_file(manifest).unwrap();
+    }
+}
+
 struct Project {
     root: PathBuf,
     store: Store,
@@ -30,11 +36,24 @@ impl Project {
         path
     }
 
-    /// The changes of a simulated run.
+    /// The changes of a simulated run. After a kill, its manifest gives the same, whatever other runs captured since.
     fn run(&self, run: impl FnOnce()) -> Changes {
-        let before = Baseline::capture(std::slice::from_ref(&self.root), &|_, _| false, &self.store, WALK);
+        let capture = || Baseline::capture(std::slice::from_ref(&self.root), Vec::new(), &self.store, WALK);
+        let before = capture();
         run();
-        before.compare()
+        let (stored, manifests) = (serde_json::to_string(&before).unwrap(), before.manifests());
+        let after_kill = || self.compare_stored(&stored);
+        let changes = format!("{:?}", after_kill().unwrap());
+        remove(manifests);
+        assert!(after_kill().is_none(), "the manifest is gone");
+        let after_run = before.compare();
+        assert_eq!(format!("{after_run:?}"), changes);
+        after_run
+    }
+
+    /// The changes of a killed run.
+    fn compare_stored(&self, before: &str) -> Option<Changes> {
+        serde_json::from_str::<Baseline<'_>>(before).unwrap().compare_until(i64::MAX, &self.store)
     }
 
     /// The number of objects and of packs.
@@ -122,8 +141,8 @@ fn compare_excluded_paths_and_repositories_are_skipped() {
     project.write(".git/objects/x", "x");
     let secret = project.write("secret/key", "s");
     project.write("a", "x");
-    let exclude = |directory: &Path, name: &std::ffi::OsStr| directory.join(name) == secret.parent().unwrap();
-    let before = Baseline::capture(std::slice::from_ref(&project.root), &exclude, &project.store, WALK);
+    let hidden = vec![secret.parent().unwrap().to_owned()];
+    let before = Baseline::capture(std::slice::from_ref(&project.root), hidden, &project.store, WALK);
     for name in [".git/objects/x", "secret/key", "a"] {
         project.write(name, "other");
     }
@@ -199,7 +218,7 @@ fn sweep_removes_unneeded_and_oldest_objects() {
     let other = project.place.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("o"), "other tree").unwrap();
-    drop(Baseline::capture(std::slice::from_ref(&other), &|_, _| false, &project.store, WALK).compare());
+    drop(Baseline::capture(std::slice::from_ref(&other), Vec::new(), &project.store, WALK).compare());
     std::thread::sleep(std::time::Duration::from_millis(20));
     project.run(|| fs::write(&path, "two").unwrap());
     project.run(|| fs::write(&path, "three").unwrap());
@@ -222,21 +241,38 @@ fn sweep_removes_unneeded_and_oldest_objects() {
 fn open_run_keeps_what_it_needs_from_captures_and_sweeps() {
     let project = Project::new();
     let path = project.write("a", "one");
-    let capture = || Baseline::capture(std::slice::from_ref(&project.root), &|_, _| false, &project.store, WALK);
+    let capture = || Baseline::capture(std::slice::from_ref(&project.root), Vec::new(), &project.store, WALK);
     let run = capture();
     fs::write(&path, "two").unwrap();
     drop(capture().compare());
     // A sweep is due, and the manifest of the tree no longer lists what the first run found.
-    fs::remove_file(project.place.path().join("home/state/kept/swept")).unwrap();
-    drop(project.store.session().unwrap());
+    let sweep = || {
+        fs::remove_file(project.place.path().join("home/state/kept/swept")).unwrap();
+        drop(project.store.session().unwrap());
+    };
+    sweep();
+    let mut manifests = run.manifests();
     assert_eq!(listed(&run.compare()), [("a".to_owned(), ChangeKind::Changed)]);
     assert!(project.store.load(&Hash::of(b"one")).is_ok());
+    // A killed run holds nothing, and its manifest keeps the contents.
+    fs::write(&path, "five").unwrap();
+    let killed = capture();
+    let stored = serde_json::to_string(&killed).unwrap();
+    manifests.extend(killed.manifests());
+    drop(killed);
+    fs::write(&path, "six").unwrap();
+    drop(capture().compare());
+    sweep();
+    assert_eq!(listed(&project.compare_stored(&stored).unwrap()), [("a".to_owned(), ChangeKind::Changed)]);
+    assert!(project.store.load(&Hash::of(b"five")).is_ok());
+    remove(manifests);
     // The control: what no manifest lists is removed when nobody holds the store.
-    fs::write(&path, "three").unwrap();
-    drop(capture());
-    fs::write(&path, "four").unwrap();
-    drop(capture());
-    fs::remove_file(project.place.path().join("home/state/kept/swept")).unwrap();
-    drop(project.store.session().unwrap());
+    let captured = |text: &str| {
+        fs::write(&path, text).unwrap();
+        remove(capture().manifests());
+    };
+    captured("three");
+    captured("four");
+    sweep();
     assert!(project.store.load(&Hash::of(b"three")).is_err());
 }

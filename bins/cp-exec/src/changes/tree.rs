@@ -17,27 +17,16 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
-use super::store::{Kept, KeptFile};
+use super::store::{Entry, directories, entries};
 use crate::digest;
 use crate::file_id::FileId;
 use crate::nofollow::{self, each};
+use crate::serde_paths::{any_bytes, path_bytes};
 
 /// The largest file of a working tree that is kept and hashed.
 pub(super) const LARGEST: u64 = 16 << 20;
-
-/// An entry of the walk.
-pub(super) struct Entry {
-    pub kind: FileKind,
-    pub id: FileId,
-    pub mode: u32,
-    /// The target of a link.
-    pub target: Option<OsString>,
-    /// True if git ignores the entry.
-    pub is_ignored: bool,
-    /// The content, if it is kept.
-    pub kept: Option<Kept>,
-}
 
 impl Entry {
     /// The entry with this name in a directory.
@@ -61,6 +50,15 @@ impl Entry {
         FileState::new(self.kind, self.mode, hash, target)
     }
 
+    /// True if a row of a manifest lists the entry as it is. The times of a directory follow its entries.
+    pub(super) fn is_listed(&self, row: &Self) -> bool {
+        let is_same = match self.kind {
+            FileKind::File => self.id == row.id,
+            _ => self.id.node() == row.id.node() && self.target == row.target,
+        };
+        is_same && (self.kind, self.mode, self.is_ignored) == (row.kind, row.mode, row.is_ignored)
+    }
+
     fn of(stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
@@ -73,12 +71,19 @@ impl Entry {
 }
 
 /// The directories of a tree.
+#[derive(Default, Deserialize, Serialize)]
 pub(crate) struct Tree {
+    #[serde(with = "path_bytes")]
     pub(super) root: PathBuf,
     /// Those that were read, by path, so that a directory comes before those in it.
+    #[serde(skip)]
     pub(super) directories: BTreeMap<PathBuf, Directory>,
     /// Directories that were not entered, although a run may have changed something in them.
+    #[serde(with = "any_bytes")]
     pub(super) unseen: Vec<PathBuf>,
+    /// The file that lists the directories, for a start after a kill.
+    #[serde(with = "path_bytes")]
+    pub(super) manifest: PathBuf,
 }
 
 /// A directory that was read.
@@ -86,10 +91,21 @@ pub(crate) struct Tree {
 pub(super) struct Directory {
     /// By name, in byte order.
     pub entries: Vec<(OsString, Entry)>,
-    ignored: Ignored,
+    /// `None` if it is read from a manifest.
+    ignored: Option<Ignored>,
 }
 
 impl Tree {
+    /// Takes the directories from a manifest.
+    pub(super) fn list(&mut self, manifest: &[u8]) {
+        self.directories = directories(manifest)
+            .map(|(path, rows)| {
+                let entries = entries(rows).map(|(name, entry, _)| (name.to_owned(), entry)).collect();
+                (path.to_owned(), Directory { entries, ignored: None })
+            })
+            .collect();
+    }
+
     /// Walks a repository, where no pattern holds.
     pub(crate) fn of_git(repository: &Path, exclude: &Exclude<'_>) -> Self {
         Walk { ignores: false, ..Walk::new(exclude, u64::MAX) }.tree(repository, None)
@@ -135,7 +151,7 @@ impl<'a> Walk<'a> {
     /// Walks one tree, one level after the other. If `before` is given, its ignore rules apply, because a run may
     /// change the patterns.
     pub(super) fn tree(&self, root: &Path, before: Option<&Tree>) -> Tree {
-        let mut tree = Tree { root: root.to_owned(), directories: BTreeMap::new(), unseen: Vec::new() };
+        let mut tree = Tree { root: root.to_owned(), ..Tree::default() };
         let device = match nofollow::open_with(root, READ) {
             Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
             Err(Errno::NOTDIR) => {
@@ -167,7 +183,7 @@ impl<'a> Walk<'a> {
                         continue;
                     }
                     if entry.id.dev == device {
-                        level.push((path.join(name), directory.ignored.clone()));
+                        level.push((path.join(name), directory.ignored.clone().unwrap_or_default()));
                     } else {
                         tree.unseen.push(path.join(name));
                     }
@@ -180,7 +196,7 @@ impl<'a> Walk<'a> {
 
     fn read(&self, path: &Path, above: &Ignored, before: Option<&Directory>) -> io::Result<Directory> {
         let directory = nofollow::open_with(path, READ)?;
-        let ignored = before.map(|before| before.ignored.clone());
+        let ignored = before.and_then(|before| before.ignored.clone());
         let ignored = ignored.or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
         let mut found = Vec::new();
         nofollow::entries(&directory, |name, _| {
@@ -204,15 +220,7 @@ impl<'a> Walk<'a> {
                 None => ignored.contains(path, name, entry.kind == FileKind::Directory),
             };
         }
-        Ok(Directory { entries: found, ignored })
-    }
-}
-
-impl Directory {
-    /// The files whose content is kept.
-    pub(super) fn kept(&self) -> Vec<KeptFile<'_>> {
-        let files = self.entries.iter();
-        files.filter_map(|(name, entry)| Some((entry.id, entry.kept?, name.as_os_str()))).collect()
+        Ok(Directory { entries: found, ignored: Some(ignored) })
     }
 }
 

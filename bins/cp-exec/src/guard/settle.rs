@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::Watched;
 use super::finish;
+use crate::changes::{Baseline, Changes, Store};
+use crate::file_id::{FileId, touch};
 use crate::git_dir::{Repository, Snapshot};
+use crate::policy::{Actor, Policy};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};
 
@@ -25,35 +29,49 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 /// The longest time that the processes of a killed run may take to end. The kernel kills them immediately.
 const ENDING: Duration = Duration::from_secs(2);
 
+/// In nanoseconds: the time for which a run may go on after it was last noted to be alive.
+const UNNOTED: i64 = 1_000_000_000;
+
 /// The state of a run until its result is on the ledger.
 #[derive(Deserialize, Serialize)]
 struct Record {
     ledger: PathBuf,
+    actor: Actor,
+    call: Option<String>,
     /// The sequence number of the intent.
     intent: u64,
     /// The process session of the run's first process.
     processes: u32,
     watched: Watched,
+    /// The trees as they were, a [`Baseline`].
+    before: Option<Box<RawValue>>,
 }
 
 /// A run without a result on the ledger.
 pub(crate) struct OpenRun {
     path: PathBuf,
     file: File,
+    /// What lists the trees as they were.
+    manifests: Vec<PathBuf>,
 }
 
 impl OpenRun {
     /// Stores the state before a run. `processes` is the process session in which the run will start.
     pub(crate) fn begin(
-        (home, ledger): (&Home, &Path),
+        policy: &Policy,
+        call: Option<String>,
         intent: u64,
         processes: u32,
         watched: &Watched,
+        before: Option<&Baseline<'_>>,
     ) -> Result<Self> {
-        let directory = home.state("runs");
+        let directory = policy.cp_home.state("runs");
         make_directory(&directory)?;
         let path = directory.join(format!("{}-{}.json", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed)));
-        let record = Record { ledger: ledger.to_owned(), intent, processes, watched: watched.clone() };
+        let (ledger, actor, watched) = (policy.ledger.clone(), policy.actor.clone(), watched.clone());
+        // Without it, the changes of a killed run are not recorded.
+        let trees = before.and_then(|before| to_raw_value(before).ok());
+        let record = Record { ledger, actor, call, intent, processes, watched, before: trees };
         let write = || -> std::io::Result<File> {
             let gate = gate(&directory)?;
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
@@ -63,7 +81,7 @@ impl OpenRun {
             Ok(file)
         };
         let locked = write().map_err(|e| Error::io("cannot keep what was there before the run", e).in_file(&path))?;
-        Ok(Self { path, file: locked })
+        Ok(Self { path, file: locked, manifests: before.map(Baseline::manifests).unwrap_or_default() })
     }
 
     /// Adds the process session of the init, which leads one of its own if the command has a terminal.
@@ -71,10 +89,18 @@ impl OpenRun {
         // A failure shortens only the wait for the end of a killed run.
         drop((&self.file).write_all(format!("\n{session}\n").as_bytes()));
     }
+
+    /// Notes that the run has not ended.
+    pub(crate) fn note_alive(&self) {
+        // A failure means that less is known to be of the run.
+        drop(touch(&self.file));
+    }
 }
 
 impl Drop for OpenRun {
     fn drop(&mut self) {
+        // A manifest that cannot be removed is swept from the store later.
+        self.manifests.iter().for_each(|manifest| drop(fs::remove_file(manifest)));
         // If the file cannot be removed, the next start treats the run as killed.
         drop(fs::remove_file(&self.path));
     }
@@ -83,6 +109,10 @@ impl Drop for OpenRun {
 /// A run that was killed, and its quarantined files.
 pub(crate) struct Settled {
     pub intent: u64,
+    pub actor: Actor,
+    pub call: Option<String>,
+    /// What changed since it began, if its trees are still stored.
+    pub changes: Option<Changes>,
     pub quarantined: Vec<Quarantined>,
     /// What was kept of its repositories before it.
     pub snapshots: Vec<Snapshot>,
@@ -117,6 +147,7 @@ fn ended(path: &Path) -> Option<File> {
 }
 
 fn settle_one(path: PathBuf, mut file: File, home: &Home, ledger: &Path) -> Option<Settled> {
+    let alive = FileId::from(&file.metadata().ok()?).mtime;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let mut lines = text.split(|byte| *byte == b'\n');
@@ -125,13 +156,19 @@ fn settle_one(path: PathBuf, mut file: File, home: &Home, ledger: &Path) -> Opti
     if record.as_ref().is_ok_and(|record| record.ledger != ledger) {
         return None;
     }
-    let open = OpenRun { path, file };
+    let mut open = OpenRun { path, file, manifests: Vec::new() };
     // A file is incomplete if its process was killed before the run began. It is removed.
-    let Record { intent, processes, watched, .. } = record.ok()?;
+    let Record { intent, processes, watched, actor, call, before, .. } = record.ok()?;
     wait_for_end(&sessions.chain([processes]).collect::<Vec<u32>>());
     let in_repositories = watched.repositories.iter().flat_map(Repository::compare).collect();
     let quarantined = finish(&watched, in_repositories, home, true).quarantined;
-    Some(Settled { intent, quarantined, snapshots: watched.snapshots(), _open: open })
+    let (until, store) = (alive.saturating_add(UNNOTED), Store::of_home(home));
+    let changes = before.and_then(|before| {
+        let before: Baseline<'_> = serde_json::from_str(before.get()).ok()?;
+        open.manifests = before.manifests();
+        before.compare_until(until, &store)
+    });
+    Some(Settled { intent, actor, call, changes, quarantined, snapshots: watched.snapshots(), _open: open })
 }
 
 /// Waits until no process of some sessions exists. The kernel kills the processes of a killed run immediately, but

@@ -65,7 +65,7 @@ pub(crate) struct Policy {
 }
 
 /// The actor, as entries of the ledger name it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Actor {
     pub agent: String,
     pub session: Option<String>,
@@ -74,6 +74,7 @@ pub(crate) struct Actor {
     pub call: Option<String>,
     /// The tool call of another agent, if a hook is the caller.
     pub host: Option<HostCall>,
+    #[serde(skip)]
     pub origin: Origin,
 }
 

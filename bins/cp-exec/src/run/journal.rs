@@ -23,13 +23,14 @@ use serde_json::{Value, json};
 
 use super::result::{Outcome, milliseconds};
 use super::streams::Capture;
+use crate::changes::Changes;
 use crate::decision::Ruling;
 use crate::digest::{KeyedHasher, sha256};
 use crate::git_dir::Snapshot;
+use crate::guard::settle::Settled;
 use crate::policy::{Actor, HostCall, Policy};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Operation;
-use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -181,18 +182,26 @@ impl Journal {
         self.append(self.entry("exec.result").message(error.message()).data(&data))
     }
 
-    /// Records the quarantined files of a run that was killed before its result was recorded. False if there is nothing
-    /// to record.
-    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined], snapshots: &[Snapshot]) -> Result<bool> {
-        if quarantined.is_empty() && self.has_result(intent)? {
+    /// Records the quarantined files and the changes of a run that was killed before its result was recorded. False if
+    /// there is nothing to record.
+    pub(crate) fn settle(&mut self, run: &Settled) -> Result<bool> {
+        let Settled { intent, call, quarantined, snapshots, .. } = run;
+        let has_result = self.has_result(*intent)?;
+        if quarantined.is_empty() && has_result {
             return Ok(false);
         }
-        let code = Code::Interrupted.row().name;
-        let guard = json!({ "guard": quarantined });
-        let data = json!({ "intent": intent, "return_code": null, "code": code, "enforcement": guard });
+        // Changes that the run itself recorded are not recorded again.
+        let changes = run.changes.as_ref().filter(|_| !has_result);
+        let enforcement = json!({ "guard": quarantined, "missing": changes.and_then(Changes::missing) });
+        let data = json!({ "return_code": null, "code": Code::Interrupted.row().name, "enforcement": enforcement });
         let message = "cp-exec was killed before the command ended; the next start settled the run";
-        let entry = self.entry("exec.result").message(message).data(&data);
-        self.append(with_snapshots(entry, snapshots)).map(|_| true)
+        let about = json!({ "intent": intent, "call": call });
+        let own = std::mem::replace(&mut self.actor, run.actor.clone());
+        let entry = self.entry("exec.result").message(message).data(&about).data(&data);
+        let mut entries = vec![with_snapshots(entry, snapshots)];
+        entries.extend(changes.map(|changes| self.entry("exec.changes").data(&about).data(changes)));
+        self.actor = own;
+        self.append_all(entries).map(|_| true)
     }
 
     fn has_result(&self, intent: u64) -> Result<bool> {

@@ -12,8 +12,6 @@ pub(crate) mod streams;
 mod supervise;
 mod terminal;
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +28,7 @@ pub(crate) use self::result::{FinishedRun, milliseconds};
 pub(crate) use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::terminal::terminal_size;
-use crate::changes::{Baseline, Store};
+use crate::changes::{Baseline, Changes, Store};
 use crate::decision::{Caller, HashCache, Ruling};
 use crate::git_dir::Session;
 use crate::guard::settle::{OpenRun, Settled, settle};
@@ -87,19 +85,17 @@ impl Prepared {
         let Engine { policy, hashes, .. } = &*engine;
         let store = Store::of_home(&policy.cp_home);
         let is_agent = self.ruling.decision.caller == Caller::Program;
-        let mut session = Session::begin(&mut self.ruling.watched.repositories, is_agent, &store);
-        let place = (&policy.cp_home, policy.ledger.as_path());
-        self.open = Some(OpenRun::begin(place, self.intent, session_of_helper, &self.ruling.watched)?);
-        let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent);
-        let stdin = self.stdin.take();
         let view = &self.ruling.plan.view;
-        let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
+        let hidden = view.of(Operation::Hidden).cloned().collect();
         let walk = policy.loaded.settings.paths.walk;
-        let names: HashSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
-        let exclude = |directory: &Path, name: &OsStr| names.contains(name) && hidden.contains(&*directory.join(name));
         let recorded: Vec<PathBuf> =
             view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
-        let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
+        let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, hidden, &store, walk));
+        let mut session = Session::begin(&mut self.ruling.watched.repositories, is_agent, &store);
+        let (call, watched) = (self.ruling.call.clone(), &self.ruling.watched);
+        self.open = Some(OpenRun::begin(policy, call, self.intent, session_of_helper, watched, before.as_ref())?);
+        let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent);
+        let stdin = self.stdin.take();
         let mut ran = engine.helper()?.run(self, stdin, watch, session.watch.as_mut(), steps);
         self.guard(&engine.policy.cp_home, session, &mut ran);
         if let (Ok(outcome), Some(before)) = (&mut ran, before) {
@@ -186,9 +182,15 @@ impl Engine {
     /// before any decision, because decisions would attribute the files to the owner.
     pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
         let mut messages = Vec::new();
-        for Settled { intent, quarantined, snapshots, .. } in &settle(&self.policy.cp_home, &self.policy.ledger) {
-            if self.journal.settle(*intent, quarantined, snapshots)? {
-                messages.push(format!("run {intent} was killed before it ended; {NOT_RECORDED}"));
+        for run in &settle(&self.policy.cp_home, &self.policy.ledger) {
+            if self.journal.settle(run)? {
+                let Settled { intent, quarantined, changes, .. } = run;
+                let what = match changes {
+                    None => NOT_RECORDED.to_owned(),
+                    Some(changes) => format!("{}; `cp-exec undo {intent}` puts that back", changes.summary()),
+                };
+                messages.push(format!("run {intent} was killed before it ended; {what}"));
+                messages.extend(changes.as_ref().and_then(Changes::missing));
                 messages.extend(quarantined.iter().map(|file| format!("run {intent} made {file}")));
             }
         }

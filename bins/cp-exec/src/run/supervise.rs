@@ -22,6 +22,7 @@ use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::exec_result::Connections;
 use crate::git_dir;
+use crate::guard::settle::OpenRun;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener};
 
@@ -118,6 +119,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let mut looked = Instant::now();
         while !self.seen.closed {
             self.wait(repositories.as_deref());
+            self.prepared.open.iter().for_each(OpenRun::note_alive);
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {

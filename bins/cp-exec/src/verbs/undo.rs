@@ -21,6 +21,7 @@ use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
 use crate::run::{Engine, NOT_RECORDED, newest, quoted};
 use crate::tools::filesystem::{CHANGED, LeftOut, Recorded, Undo, locked};
+use crate::verbs::run::report_killed_runs;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["preview"],
@@ -89,8 +90,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     confirm::write(&DOC, &arguments, &args.write, context, |context| plan(args, context))
 }
 
-fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
+fn plan(args: &Args, context: &mut Context) -> Result<Plan<'static, Undone>> {
     let mut engine = Engine::new(context, &[])?;
+    // A preview too, because it would show an earlier run.
+    report_killed_runs(&mut engine, context)?;
     let policy = &engine.policy;
     let Found { undoes, changes, truncated, snapshots, directory } =
         find(&policy.ledger, &args.named, &policy.actor, args.git)?;
@@ -218,7 +221,7 @@ fn find(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Fou
             found.truncated |= data.truncated;
         } else if is_meant && with_git {
             found.snapshots.extend(data.snapshots.iter().map(|one| (one.repository.clone(), one.clone())));
-        } else if is_meant && data.is_killed() && !is_all {
+        } else if is_meant && data.is_killed() && !is_all && found.changes.is_empty() {
             let message = format!("run {} was killed before it ended; {NOT_RECORDED}", data.intent.unwrap_or_default());
             return Err(Error::not_found(message).hint("name an earlier run, or put back its repository with --git"));
         } else {

@@ -136,11 +136,14 @@ pub(super) fn begin(engine: &mut Engine, dry_run: bool, context: &mut Context) -
         let message = "approvals are advisory: the user who asks can read the key that signs them";
         context.out.notice("approvals_advisory", Severity::Warning, message);
     }
-    if !dry_run {
-        for message in engine.settle_killed_runs()? {
-            context.warn(&message);
-            context.out.notice("killed_run", Severity::Warning, message);
-        }
+    if dry_run { Ok(()) } else { report_killed_runs(engine, context) }
+}
+
+/// Cleans up after killed runs.
+pub(crate) fn report_killed_runs(engine: &mut Engine, context: &mut Context) -> Result<()> {
+    for message in engine.settle_killed_runs()? {
+        context.warn(&message);
+        context.out.notice("killed_run", Severity::Warning, message);
     }
     Ok(())
 }
