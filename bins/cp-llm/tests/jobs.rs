@@ -228,6 +228,22 @@ fn batch_result_asks_again_for_rows_without_result() {
     }
 }
 
+/// A kill between the ledger and the state file leaves the state file as it was.
+#[test]
+fn batch_result_after_kill_records_rows_once() {
+    for backend in BACKENDS {
+        let (llm, _provider) = Llm::batching(backend, Conduct::default());
+        let id = id_of(&submit(&llm, &rows(&["one", "two"])));
+        let file = llm.home.join(format!("state/batches/{id}.json"));
+        let before = std::fs::read(&file).unwrap();
+        let first = llm.run(&["batch", "result", &id]);
+        std::fs::write(&file, before).unwrap();
+        let again = llm.run(&["batch", "result", &id]);
+        assert_eq!(again.records()[..2], first.records()[..2], "{backend}");
+        assert_eq!(llm.entries("llm.response").len(), 2);
+    }
+}
+
 #[test]
 fn batch_result_reads_files_of_answers_and_of_errors() {
     let line = |number: usize, status: u16| {

@@ -105,7 +105,7 @@ impl Client {
         self.reply(self.request(self.agent.post(url), headers).send(body), LIMIT)
     }
 
-    /// Gets a resource. If it is not read into memory, `limit` may be larger than [`LIMIT`].
+    /// Gets a resource. `limit` may be larger than [`LIMIT`] if the size of the resource is known to be bounded.
     pub fn get(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
         self.reply(self.request(self.agent.get(url), headers).call(), limit)
     }

@@ -100,24 +100,11 @@ impl Server {
         answered.map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Gets a resource of any size by its lines, each with its line feed.
-    pub(crate) fn lines(&self, path: &str, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let failed = |error: Error| self.redacted_error(&error, None);
-        let mut reply = self.get(path, u64::MAX).map_err(failed)?;
-        let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
-        loop {
-            let bytes = reply.read(&mut buffer).map_err(failed)?;
-            if bytes.is_empty() {
-                return if line.is_empty() { Ok(()) } else { each(&line) };
-            }
-            for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-                line.extend(part);
-                if part.ends_with(b"\n") {
-                    each(&line)?;
-                    line.clear();
-                }
-            }
-        }
+    /// Gets a resource of any size.
+    pub(crate) fn download(&self, path: &str) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        let read = self.get(path, u64::MAX).and_then(|mut reply| reply.read_all(&mut body));
+        read.map(|()| body).map_err(|error| self.redacted_error(&error, None))
     }
 
     /// Decodes the response body in a batch result.

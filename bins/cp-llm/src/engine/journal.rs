@@ -2,12 +2,14 @@
 //! They have text only inside a session or run, or if policy says so. They never have headers, because those include
 //! the key.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cp_common::wire::Receipt;
 use cp_common::{Context, Error, Result, keys};
+use cp_ledger::read::newest;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::Value;
@@ -59,6 +61,9 @@ impl Journal {
 
     /// Records the outcome of a request.
     pub(super) fn record_response(&self, work: &mut Work, exchange: &Exchange) -> Result<()> {
+        if work.batch.is_some() && work.receipt.is_some() {
+            return Ok(());
+        }
         let mut entry = self
             .entry("llm.response", work.ready.backend.name(), work)?
             .with("status", &exchange.status)
@@ -95,6 +100,21 @@ impl Journal {
             entry = entry.message(error.message()).with("code", error.code().row().name);
         }
         self.append(is_paid, entry).map(|_| ())
+    }
+
+    /// The receipts of the rows of batches whose outcomes are on the ledger since this time. A process that was killed
+    /// before it wrote the state file has left them there.
+    pub(crate) fn receipts_since(&self, time: &str) -> Result<HashMap<String, Receipt>> {
+        let (ledger, mut receipts) = (Ledger::open(&self.path, Sync::None)?, HashMap::new());
+        newest(&self.path, |line| {
+            if line.is_event("llm.response")
+                && let Some(row) = line.data_member("batch").and_then(|row| serde_json::from_slice(row).ok())
+            {
+                receipts.insert(row, ledger.receipt(line.seq(), &line.hash()));
+            }
+            (line.ts() < time).then_some(())
+        })?;
+        Ok(receipts)
     }
 
     /// Records that an answer was taken from a recording.

@@ -170,6 +170,9 @@ impl Engine {
     }
 }
 
+/// The message of a row of a batch, or the members of its error.
+pub(crate) type Outcome = Box<Result<Message, Value>>;
+
 /// Requests that a provider answers later, in a batch.
 impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
@@ -183,11 +186,11 @@ impl Engine {
         budget.count(self.estimate(work, bytes, Price::of_batch))
     }
 
-    /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it
-    /// could not be recorded.
-    pub(crate) fn message_of_row(&self, work: &mut Work, mut exchange: Exchange) -> Result<Result<Message>> {
+    /// Makes the outcome of a row of a batch, at the price of a batch, and records it. An error means that it could not
+    /// be recorded.
+    pub(crate) fn outcome_of_row(&self, work: &mut Work, mut exchange: Exchange) -> Result<Outcome> {
         exchange.usage = self.usage(&exchange, &work.target, Price::of_batch);
         let message = self.concluded(work, exchange)?.and_then(|message| self.parsed(message));
-        Ok(message.map_err(|error| work.failure(error)))
+        Ok(Box::new(message.map_err(|error| work.failure(error).to_value())))
     }
 }

@@ -42,9 +42,9 @@ impl Work {
         Self { prompt, target, ready, request, body, hash, batch: None, attempt: 1, receipt: None }
     }
 
-    /// A row of a batch, whose request was sent with this hash.
-    pub(crate) fn of_batch(self, row: String, request_hash: &str) -> Self {
-        Self { batch: Some(row), hash: request_hash.to_owned().into(), ..self }
+    /// A row of a batch, whose request was sent with this hash, and whose outcome may be on the ledger already.
+    pub(crate) fn of_batch(self, row: String, request_hash: &str, receipt: Option<Receipt>) -> Self {
+        Self { batch: Some(row), hash: request_hash.to_owned().into(), receipt, ..self }
     }
 
     /// The encoded request, exactly as it is sent.

@@ -35,7 +35,7 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
         ],
         also: &["summary"],
         input: &[Input::Text, Input::Records, Input::Rows],
-        events: &["llm.request", "llm.batch"],
+        events: &["llm.request", "llm.response", "llm.batch"],
         ..VerbDoc::new("batch submit", Class::Governed, "batch_job")
     },
     VerbDoc {
@@ -97,7 +97,7 @@ pub(crate) fn run(verb: &Verb, context: &mut Context) -> Result<()> {
 
 fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
     let (source, engine, requests) = args.prepared(&Direct::default(), context)?;
-    let mut submit = Submit { args, engine, requests, client: None, works: Vec::new() };
+    let mut submit = Submit { args, engine, requests, works: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
@@ -105,8 +105,6 @@ struct Submit<'a> {
     args: &'a RequestArgs,
     engine: Engine,
     requests: RequestBuilder,
-    /// The client for the model of the first prompt.
-    client: Option<Client>,
     works: Vec<(Place, Work)>,
 }
 
@@ -117,15 +115,12 @@ impl Filter for Submit<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let work = self.requests.work(&body)?;
-        let model = work.target.name();
-        match self.works.first().map(|(_, first)| first.target.name()) {
-            None => self.client = Some(Client::of(&work.target, &work.ready)?),
-            Some(first) if first != model => {
-                let message = format!("all prompts of a batch must use one model: {first}, not {model}");
-                return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
-            }
-            Some(_) => {}
+        let (first, model) = (self.works.first().map_or(&work, |(_, first)| first).target.name(), work.target.name());
+        if first != model {
+            let message = format!("all prompts of a batch must use one model: {first}, not {model}");
+            return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
+        Client::of(&work)?;
         self.engine.note_lowered(&work)?;
         self.engine.check_batch_budget(&work, work.body()?.len())?;
         self.works.push((context.out.place, work));
@@ -137,8 +132,8 @@ impl Filter for Submit<'_> {
         // An incomplete input is not submitted.
         signals::check()?;
         self.engine.report_lowered(context);
-        let (Some(client), false) = (&self.client, self.works.is_empty()) else { return Ok(()) };
-        let (engine, Target { endpoint, model }) = (&self.engine, &client.target);
+        let Some((_, Work { target, .. })) = self.works.first() else { return Ok(()) };
+        let (client, Target { endpoint, model }) = (Client::of(&self.works[0].1)?, target);
         let rows = self.works.iter().map(|(place, work)| Row::of(*place, work)).collect::<Result<Vec<_>>>()?;
         let input_hash = keys::hash(&encoded(&(&endpoint.name, endpoint.base(), model, &rows))?);
         let request_id = self.args.request_id.as_deref();
@@ -152,38 +147,47 @@ impl Filter for Submit<'_> {
             input_hash: input_hash.clone(),
             ..BatchJob::default()
         };
-        let new = Batch {
-            job,
-            model: model.clone(),
-            fail_on: engine.fail_on.clone(),
-            stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
-            schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
-            rows,
-            ..Batch::default()
-        };
-        let (mut batch, _lock) = new.or_existing(&context.home)?;
+        let schema = self.engine.schema.as_ref().map(|schema| schema.text.clone());
+        let (model, fail_on) = (model.clone(), self.engine.fail_on.clone());
+        let (mut batch, _lock) =
+            Batch { job, model, fail_on, schema, rows, ..Batch::default() }.or_existing(&context.home)?;
         if batch.job.input_hash != input_hash {
             let message = format!("the request id `{}` was used for another input", request_id.unwrap_or_default());
             let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
             return Err(error.hint("use a new id for a new request").fatal());
         }
         if !batch.path.exists() {
-            let mut bodies = Vec::new();
-            for (number, (_, work)) in self.works.iter_mut().enumerate() {
-                let body = work.body()?;
-                work.batch = Some(batch.job.row(number));
-                engine.journal.record_request(work)?;
-                bodies.push(body);
-            }
-            // A signal waits until a batch that is paid for is recorded.
-            let _effect = signals::effect();
-            let made = client.create(&mut batch, &bodies).map_err(Error::fatal);
-            engine.journal.record_batch(&batch.job, made.as_ref().err(), client.server().is_some())?;
-            made?;
+            self.create(&client, &mut batch).map_err(Error::fatal)?;
         }
-        context.out.record(Kind::Item, &client.progress(&batch).map_err(Error::fatal)?)?;
+        context.out.record(Kind::Item, &client.progress(&batch.job).map_err(Error::fatal)?)?;
         self.works.iter().for_each(|_| context.out.item_succeeded());
         Ok(())
+    }
+}
+
+impl Submit<'_> {
+    /// Creates the batch at its provider. That of the stub has its answers at once.
+    fn create(&mut self, client: &Client, batch: &mut Batch) -> Result<()> {
+        let mut bodies = Vec::new();
+        for (number, (_, work)) in self.works.iter_mut().enumerate() {
+            bodies.push(work.body()?);
+            work.batch = Some(batch.job.row(number));
+            self.engine.journal.record_request(work)?;
+        }
+        // A signal waits until a batch that is paid for is recorded.
+        let _effect = signals::effect();
+        if !client.is_stub() {
+            let made = client.create(batch, &bodies);
+            self.engine.journal.record_batch(&batch.job, made.as_ref().err(), true)?;
+            return made;
+        }
+        for ((_, work), row) in self.works.iter_mut().zip(&mut batch.rows) {
+            let exchange = work.ready.backend.exchange(&work.request, &[], &mut |_, _| Ok(()));
+            row.outcome = Some(self.engine.outcome_of_row(work, exchange)?);
+        }
+        (batch.job.status, batch.job.done) = (State::Succeeded, batch.job.count);
+        self.engine.journal.record_batch(&batch.job, None, false)?;
+        batch.save()
     }
 }
 
@@ -195,14 +199,11 @@ fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
         ids.iter().map(|id| Batch::find(&context.home, id)).collect::<Vec<_>>()
     };
     for batch in batches {
-        match batch.and_then(|batch| state_of(&batch, waits, context)) {
-            Ok(job) => {
-                context.out.record(Kind::Item, &job)?;
-                context.out.item_succeeded();
-            }
-            Err(error) if error.code() == Code::Interrupted => return Err(error),
-            Err(error) => context.out.item_failed(error)?,
-        }
+        filter::settle(Place::default(), StreamOptions::default(), context, |context| {
+            let found = batch.and_then(|batch| state_of(&batch, waits, context));
+            let job = found.map_err(|error| if signals::interrupted() { error.fatal() } else { error })?;
+            context.out.record(Kind::Item, &job)
+        })?;
     }
     Ok(())
 }
@@ -215,7 +216,7 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
     let client = Client::of_batch(batch, context)?;
     let (mut shown, mut wait) = (context.out.progress(), WAITS.0);
     loop {
-        match client.progress(batch) {
+        match client.progress(&batch.job) {
             Ok(job) if waits && !job.is_ended() => {
                 shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
             }
@@ -239,12 +240,12 @@ fn result(ids: &[String], context: &mut Context) -> Result<()> {
         if batch.rows.iter().any(|row| row.outcome.is_none()) {
             Client::of_batch(&batch, context)?.fetch(&mut batch, context)?;
         }
-        if ids.len() > 1 || batch.rows.iter().any(|row| row.index.is_some()) {
+        if ids.len() > 1 || batch.rows.iter().any(|row| row.place.index.is_some()) {
             context.out.streaming()?;
         }
-        for Row { index, line, outcome, .. } in batch.rows {
+        for Row { place, outcome, .. } in batch.rows {
             signals::check()?;
-            filter::settle(Place { index, line }, StreamOptions::default(), context, |context| {
+            filter::settle(place, StreamOptions::default(), context, |context| {
                 let outcome = outcome.map_or_else(|| Err(missing()), |known| known.map_err(|e| Error::from_value(&e)));
                 let message = outcome.or_else(|error| print_cut(&error, context).and(Err(error)))?;
                 if let Some(remark) = remark(&message) {
@@ -264,14 +265,16 @@ fn missing() -> Error {
 }
 
 fn cancel(id: &str, context: &mut Context) -> Result<()> {
-    let (batch, _lock) = Batch::find(&context.home, id)?.locked()?;
-    let Some(id) = &batch.job.provider_id else {
+    let (mut batch, _lock) = Batch::find(&context.home, id)?.locked()?;
+    let _effect = signals::effect();
+    if let Some(id) = &batch.job.provider_id {
+        let client = Client::of_batch(&batch, context)?;
+        client.cancel(id)?;
+        batch.job = client.progress(&batch.job)?;
+    } else if !batch.job.is_ended() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;
-        return context.out.answer(&BatchJob { status: State::Cancelled, ..batch.job });
-    };
-    let client = Client::of_batch(&batch, context)?;
-    let _effect = signals::effect();
-    client.cancel(id)?;
-    context.out.answer(&client.progress(&batch)?)
+        batch.job.status = State::Cancelled;
+    }
+    context.out.answer(&batch.job)
 }

@@ -1,4 +1,4 @@
-//! The batches of a provider: the protocols of Anthropic and `OpenAI`, and the stub, which has its answers at once.
+//! The batches of a provider: the protocols of Anthropic and `OpenAI`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde_json::{Value, json};
 
-use super::state::{Batch, BatchJob, Row, State};
+use super::state::{Batch, BatchJob, State};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Target};
 use crate::backend::server::Server;
@@ -28,67 +28,48 @@ const FORM: [&str; 2] = [
 ];
 const FORM_TYPE: &str = "multipart/form-data; boundary=cp-batch";
 
-/// The client for a model of an endpoint that takes batches.
+/// The client for a model of a server that takes batches.
 pub(super) struct Client {
-    pub target: Target,
+    target: Target,
     ready: Ready,
-    api: BatchApi,
+}
+
+/// The server of a backend, with its batch API. Fails if there is none.
+fn batches_of(ready: &Ready) -> Result<(&Server, BatchApi)> {
+    let hint = "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend";
+    let missing = || Error::usage(format!("the backend {} has no batches", ready.backend.name())).hint(hint).fatal();
+    ready.backend.server().and_then(|server| Some((server, server.api.batch_api?))).ok_or_else(missing)
 }
 
 impl Client {
-    /// The client for a model. Fails if its backend has no batches.
-    pub(super) fn of(target: &Target, ready: &Ready) -> Result<Self> {
-        let name = ready.backend.name();
-        let api = match ready.backend.server() {
-            Some(server) => server.api.batch_api,
-            None => (name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }),
-        };
-        let hint = "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend";
-        let missing = || Error::usage(format!("the backend {name} has no batches")).hint(hint).fatal();
-        let api = api.ok_or_else(missing)?;
-        Ok(Self { target: target.clone(), ready: ready.clone(), api })
+    /// The client for the model of a request. Fails if its backend has no batches; those of the stub need no server.
+    pub(super) fn of(work: &Work) -> Result<Self> {
+        let client = Self { target: work.target.clone(), ready: work.ready.clone() };
+        if client.is_stub() { Ok(client) } else { batches_of(&work.ready).map(|_| client) }
     }
 
     /// The client for the model of a batch.
     pub(super) fn of_batch(batch: &Batch, context: &Context) -> Result<Self> {
         let options = BackendOptions::new(LIMIT, Policy::load(context)?.permission());
-        let options = BackendOptions { stub_script: batch.stub_script.clone(), ..options };
         let endpoint = Endpoints::load(context, Some(&batch.job.endpoint))?.default_for(None)?;
         let ready = Backends::new(options).of(&endpoint)?;
-        Self::of(&Target { endpoint, model: batch.model.clone() }, &ready)
+        Ok(Self { target: Target { endpoint, model: batch.model.clone() }, ready })
     }
 
-    /// The server; the stub has none.
-    pub(super) fn server(&self) -> Option<&Server> {
-        self.ready.backend.server()
-    }
-
-    /// Restores the request of a row, as far as it is needed for the answer.
-    fn work(&self, batch: &Batch, number: usize) -> Work {
-        let Row { params, prompt, request_hash, .. } = &batch.rows[number];
-        let request = Request {
-            system: prompt.system.clone().unwrap_or_default(),
-            messages: prompt.messages.clone(),
-            params: params.clone(),
-            position: number as u64,
-            ..Request::default()
-        };
-        let work = Work::new(prompt.clone(), request, self.target.clone(), self.ready.clone());
-        work.of_batch(batch.job.row(number), request_hash)
+    /// True for the stub, which has its answers at once.
+    pub(super) fn is_stub(&self) -> bool {
+        self.ready.backend.name() == "stub"
     }
 
     /// Creates the batch of these requests at the provider and keeps its id. The batch is removed after a failure,
     /// unless the provider may have created it.
     pub(super) fn create(&self, batch: &mut Batch, requests: &[Arc<Vec<u8>>]) -> Result<()> {
-        let Some(server) = self.server() else {
-            batch.job.provider_id = Some("stub".to_owned());
-            return batch.save();
-        };
+        let (server, api) = batches_of(&self.ready)?;
         // A file without a batch costs nothing.
-        let body = self.body(server, batch, requests)?;
+        let body = body_of(server, api, &batch.job, requests)?;
         batch.save()?;
         let mut rest = body.as_slice();
-        let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
+        let made = server.post_body(api.path, "application/json", &mut rest, Some(&batch.job.job_id));
         let error = match made.and_then(|made| id_of(&made, "id")) {
             Ok(id) => {
                 batch.job.provider_id = Some(id);
@@ -105,105 +86,109 @@ impl Client {
         Err(error.with("batch", batch.job.job_id.as_str()).hint(hint))
     }
 
-    /// The body of the request that creates a batch. Its file, if it has one, is uploaded.
-    fn body(&self, server: &Server, batch: &Batch, requests: &[Arc<Vec<u8>>]) -> Result<Vec<u8>> {
-        let url = format!("/v1{}", (server.api.path)(&Request::default()));
-        let members = if self.api.has_file {
-            format!(r#""method":"POST","url":"{url}","body""#)
-        } else {
-            r#""params""#.to_owned()
-        };
-        let line = |(number, request): (usize, &Arc<Vec<u8>>)| {
-            let head = format!(r#"{{"custom_id":"row-{number}",{members}:"#);
-            [head.as_bytes(), request, b"}\n"].concat()
-        };
-        let lines: Vec<Vec<u8>> = requests.iter().enumerate().map(line).collect();
-        if !self.api.has_file {
-            return Ok([b"{\"requests\":[", &*lines.join(&b','), b"]}"].concat());
-        }
-        let form = [FORM[0].as_bytes(), &lines.concat(), FORM[1].as_bytes()].concat();
-        let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None)?, "id")?;
-        let metadata = json!({"cp_batch": batch.job.job_id});
-        let body = json!({"input_file_id": file, "endpoint": url, "completion_window": "24h", "metadata": metadata});
-        Ok(body.to_string().into_bytes())
+    /// The provider's description of the batch. Fails if the batch was not submitted completely.
+    fn description(&self, job: &BatchJob) -> Result<Value> {
+        let (server, api) = batches_of(&self.ready)?;
+        let id = job.provider_id.as_ref().ok_or_else(|| interrupted(job, api.console))?;
+        server.resource(&format!("{}/{id}", api.path))
     }
 
-    /// The state of the batch. Fails if it was not submitted completely.
-    pub(super) fn progress(&self, batch: &Batch) -> Result<BatchJob> {
-        let job = batch.job.clone();
-        let Some(id) = &job.provider_id else { return Err(self.interrupted(batch)) };
-        let Some(server) = self.server() else {
-            return Ok(BatchJob { status: State::Succeeded, done: job.count, ..job });
-        };
-        let path = format!("{}/{id}", self.api.path);
-        let found = server.resource(&path)?;
-        let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(&found, name).ok());
-        let files = files.map(|file| format!("/files/{file}/content")).collect();
-        let results = if self.api.has_file { files } else { vec![format!("{path}/results")] };
-        Ok(BatchJob { results, ..progress(job, &found) })
+    /// The state of the batch. One that has ended is not asked for.
+    pub(super) fn progress(&self, job: &BatchJob) -> Result<BatchJob> {
+        if job.is_ended() { Ok(job.clone()) } else { Ok(progress(job, &self.description(job)?)) }
     }
 
     /// Takes the results of a batch, which must have ended, from its provider. An outcome is on the ledger and in the
     /// state file before it is printed.
     pub(super) fn fetch(&self, batch: &mut Batch, context: &Context) -> Result<()> {
-        let job = self.progress(batch)?;
+        let (server, api) = batches_of(&self.ready)?;
+        let found = self.description(&batch.job)?;
+        let job = progress(&batch.job, &found);
         if !job.is_ended() {
             return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
                 .with("reason", "not_ended")
                 .hint(format!("wait for it: cp-llm batch status --wait {}", job.job_id)));
         }
-        let (all, mut results) = (0..batch.rows.len(), Vec::new());
-        match (self.server(), &job.failure) {
-            (None, _) => results.extend(all.map(|number| {
-                let request = self.work(batch, number).request;
-                (number, self.ready.backend.exchange(&request, &[], &mut |_, _| Ok(())))
-            })),
-            (Some(server), Some(failure)) => {
-                let failed = || Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)));
-                results.extend(all.map(|number| (number, failed())));
+        let mut results: Vec<(usize, Exchange)> = Vec::new();
+        if let Some(failure) = &job.failure {
+            let failed = || Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)));
+            results.extend((0..batch.rows.len()).map(|number| (number, failed())));
+        }
+        for path in api.results(&found).into_iter().filter(|_| job.failure.is_none()) {
+            for bytes in server.download(&path)?.split(|byte| *byte == b'\n') {
+                let line = parsed(bytes).unwrap_or_default();
+                let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
+                results.extend(number.map(|number| (number, of_line(bytes, &line, server))));
+                signals::check()?;
             }
-            (Some(server), None) => job.results.iter().try_for_each(|path| {
-                server.lines(path, &mut |bytes| {
-                    let line = parsed(bytes).unwrap_or_default();
-                    let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
-                    results.extend(number.map(|number| (number, of_line(bytes, &line, server))));
-                    signals::check()
-                })
-            })?,
         }
         let mut engine = Engine::new(context, Policy::load(context)?.table.log_content)?;
         engine.fail_on.clone_from(&batch.fail_on);
         engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
         // A signal waits until the outcomes are both on the ledger and in the state file.
         let _effect = signals::effect();
+        let mut receipts = engine.journal.receipts_since(&job.created_at)?;
         for (number, exchange) in results {
-            if batch.rows.get(number).is_some_and(|row| row.outcome.is_none()) {
-                let outcome = engine.message_of_row(&mut self.work(batch, number), exchange)?;
-                batch.rows[number].outcome = Some(Box::new(outcome.map_err(|error| error.to_value())));
-            }
+            let Some(row) = batch.rows.get_mut(number).filter(|row| row.outcome.is_none()) else { continue };
+            let request = Request { params: row.params.clone(), ..Request::default() };
+            let name = job.row(number);
+            let receipt = receipts.remove(&name);
+            let work = Work::new(row.prompt.clone(), request, self.target.clone(), self.ready.clone());
+            row.outcome = Some(engine.outcome_of_row(&mut work.of_batch(name, &row.request_hash, receipt), exchange)?);
         }
+        batch.job = job;
         batch.save()
     }
 
     /// Cancels the batch with this id at the provider.
     pub(super) fn cancel(&self, id: &str) -> Result<()> {
-        let Some(server) = self.server() else { return Ok(()) };
-        let path = format!("{}/{id}/cancel", self.api.path);
-        server.post_body(&path, "application/json", &mut &b"{}"[..], None).map(drop)
+        let (server, api) = batches_of(&self.ready)?;
+        server.post_body(&format!("{}/{id}/cancel", api.path), "application/json", &mut &b"{}"[..], None).map(drop)
     }
+}
 
-    /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
-    fn interrupted(&self, batch: &Batch) -> Error {
-        let (console, id, count) = (self.api.console, &batch.job.job_id, batch.job.count);
-        let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
-        let resume = format!("cp-llm batch cancel {id}");
-        let hint = format!(
-            "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it there; \
-             then: {resume}, and submit again"
-        );
-        let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
-        error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint)
+impl BatchApi {
+    /// The paths of the results of a batch.
+    fn results(&self, found: &Value) -> Vec<String> {
+        if !self.has_file {
+            return id_of(found, "id").map(|id| format!("{}/{id}/results", self.path)).into_iter().collect();
+        }
+        let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(found, name).ok());
+        files.map(|file| format!("/files/{file}/content")).collect()
     }
+}
+
+/// The body of the request that creates a batch. Its file, if it has one, is uploaded.
+fn body_of(server: &Server, api: BatchApi, job: &BatchJob, requests: &[Arc<Vec<u8>>]) -> Result<Vec<u8>> {
+    let url = format!("/v1{}", (server.api.path)(&Request::default()));
+    let members =
+        if api.has_file { format!(r#""method":"POST","url":"{url}","body""#) } else { r#""params""#.to_owned() };
+    let line = |(number, request): (usize, &Arc<Vec<u8>>)| {
+        let head = format!(r#"{{"custom_id":"row-{number}",{members}:"#);
+        [head.as_bytes(), request, b"}\n"].concat()
+    };
+    let lines: Vec<Vec<u8>> = requests.iter().enumerate().map(line).collect();
+    if !api.has_file {
+        return Ok([b"{\"requests\":[", &*lines.join(&b','), b"]}"].concat());
+    }
+    let form = [FORM[0].as_bytes(), &lines.concat(), FORM[1].as_bytes()].concat();
+    let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None)?, "id")?;
+    let metadata = json!({"cp_batch": job.job_id});
+    let body = json!({"input_file_id": file, "endpoint": url, "completion_window": "24h", "metadata": metadata});
+    Ok(body.to_string().into_bytes())
+}
+
+/// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
+fn interrupted(job: &BatchJob, console: &str) -> Error {
+    let (id, count) = (&job.job_id, job.count);
+    let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
+    let resume = format!("cp-llm batch cancel {id}");
+    let hint = format!(
+        "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it there; \
+         then: {resume}, and submit again"
+    );
+    let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
+    error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint)
 }
 
 /// Parses a line of results, of either API.
@@ -237,7 +222,8 @@ fn id_of(value: &Value, name: &str) -> Result<String> {
 }
 
 /// The state of a batch, in the members of either provider, whose names do not collide.
-fn progress(mut job: BatchJob, found: &Value) -> BatchJob {
+fn progress(job: &BatchJob, found: &Value) -> BatchJob {
+    let mut job = job.clone();
     let count = |names: &[&str]| names.iter().map(|name| count_of(found, &format!("/request_counts/{name}"))).sum();
     let (answered, cancelled): (u64, u64) = (count(&["completed", "succeeded"]), count(&["canceled"]));
     job.done = answered + cancelled + count(&["failed", "errored", "expired"]);
@@ -262,7 +248,7 @@ mod tests {
 
     #[test]
     fn provider_states_map_to_states() {
-        let state = |found: &Value| progress(BatchJob::default(), found);
+        let state = |found: &Value| progress(&BatchJob::default(), found);
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
         let ended = all.map(|status| state(&json!({"status": status})).is_ended());

@@ -4,41 +4,36 @@
 //! A file is read whole, because the provider limits the size of a batch, and the submission had it in memory too.
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use cp_common::home::{Home, locked, make_directory, write_whole};
 use cp_common::output::Place;
-use cp_common::wire::{Message, Prompt, Reply};
+use cp_common::wire::{Prompt, Reply};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::engine::Work;
+use crate::engine::{Outcome, Work};
 
-/// A row: its place in the input, the hash of its request, its parameters, and its prompt with the system text that was
-/// sent.
+/// A row: its place in the input, the hash of its request, its parameters, and its prompt.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Row {
-    pub index: Option<u64>,
-    pub line: Option<u64>,
+    pub place: Place,
     pub request_hash: String,
     pub params: Map<String, Value>,
     pub prompt: Prompt,
-    /// The message, or the members of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Box<Result<Message, Value>>>,
+    pub outcome: Option<Outcome>,
 }
 
 impl Row {
     pub(super) fn of(place: Place, work: &Work) -> Result<Self> {
         Ok(Self {
-            index: place.index,
-            line: place.line,
+            place,
             request_hash: work.request_hash()?.to_owned(),
             params: work.request.params.clone(),
-            prompt: Prompt { system: Some(work.request.system.clone()), ..work.prompt.clone() },
+            prompt: work.prompt.clone(),
             outcome: None,
         })
     }
@@ -50,7 +45,6 @@ pub(super) struct Batch {
     pub job: BatchJob,
     pub model: String,
     pub fail_on: Vec<String>,
-    pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
     pub rows: Vec<Row>,
     #[serde(skip)]
@@ -90,15 +84,14 @@ impl Batch {
     /// The batches whose ids begin with a text, the newest first, without their rows.
     pub(super) fn all(home: &Home, prefix: &str) -> Result<Vec<Self>> {
         let directory = home.state("batches");
-        let entries = match directory.read_dir() {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            found => found.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
-        };
         let mut all = Vec::new();
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let is_meant = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
-            if is_meant && path.extension().is_some_and(|extension| extension == "json") {
+        if !directory.exists() {
+            return Ok(all);
+        }
+        for entry in directory.read_dir().map_err(|e| Error::io("opening", e).in_file(&directory).fatal())? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(prefix) && name.ends_with(".json") {
                 all.push(Self { rows: Vec::new(), ..Self::read(path)? });
             }
         }
@@ -171,9 +164,6 @@ pub(crate) struct BatchJob {
     /// The error of the whole batch, in the words of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The paths of the results at the provider.
-    #[serde(skip)]
-    pub results: Vec<String>,
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,

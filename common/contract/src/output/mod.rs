@@ -53,7 +53,7 @@ pub struct Notice {
 }
 
 /// The place of an item in the input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The 0-based index among the lines that are not blank; `None` if the input is one text.
     pub index: Option<u64>,
