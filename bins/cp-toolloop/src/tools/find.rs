@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::given::unreadable;
 use cp_common::coprocess::ask_each;
+use cp_common::home::config::variable;
 use cp_common::home::{make_directory, write_whole};
 use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result};
@@ -132,7 +133,8 @@ fn is_allowed(file: &Path, allowed: &Allowed) -> bool {
     names.into_iter().flatten().filter_map(|name| name.to_str()).any(|name| allowed.allows(name))
 }
 
-/// Reads a JSON catalogue: a list of descriptions, whose executables are in the same directory or in its `bin/`.
+/// Reads a JSON catalogue: a list of descriptions, whose executables are in `CP_TOOLS_DIR`, in the same directory or in
+/// its `bin/`.
 fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
     let bytes = read_small(file)?;
     let list: Vec<Box<RawValue>> = serde_json::from_slice(&bytes).map_err(|e| {
@@ -142,6 +144,7 @@ fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
     })?;
     let mut candidates = Vec::new();
     let beside = file.parent().unwrap_or(Path::new("/"));
+    let named = variable("CP_TOOLS_DIR").map(PathBuf::from);
     for described in list {
         let name = description::name_of(described.get()).unwrap_or_default();
         if !is_name(&name) {
@@ -151,9 +154,10 @@ fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
         if !found.allowed.allows(&name) {
             continue;
         }
-        let places = [beside.join("bin").join(&name), beside.join(&name)];
-        match places.iter().find(|path| is_executable(path)) {
-            Some(file) => candidates.extend(examined(file, Some(described.get().to_owned()))?),
+        let own = named.iter().flat_map(|named| [named.join(&name), named.join(format!("{name}.sh"))]);
+        let mut places = own.chain([beside.join("bin").join(&name), beside.join(&name)]);
+        match places.find(|path| is_executable(path)) {
+            Some(file) => candidates.extend(examined(&file, Some(described.get().to_owned()))?),
             None => found.leave_out(name, "the catalogue's executable is missing"),
         }
     }
