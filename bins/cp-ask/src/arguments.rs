@@ -1,5 +1,6 @@
 //! The command line: a question with its options, or a command as the first word.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
@@ -85,18 +86,12 @@ impl Question {
     }
 
     /// Those of these options that are given, as words for a program with options of the same names. The last value is
-    /// in force; each file is passed, and each key of a parameter.
+    /// in force, of each key of a parameter.
     pub(crate) fn passed<'a>(&'a self, names: &'a str) -> impl Iterator<Item = String> + 'a {
         names.split(' ').flat_map(|name| {
-            let key = |value: &'a str| match name {
-                "attach" => Some(value),
-                "option" => value.split('=').next(),
-                _ => None,
-            };
-            let values: Vec<&str> = self.all(name).collect();
-            let is_last = |at: usize| values[at + 1..].iter().all(|later| key(later) != key(values[at]));
-            let given = (0..values.len()).filter(|at| is_last(*at)).map(|at| format!("--{name}={}", values[at]));
-            given.chain(self.has(name).then(|| format!("--{name}"))).collect::<Vec<_>>()
+            let key = |value: &'a str| value.split_once('=').filter(|_| name == "option").map(|(key, _)| key);
+            let last: BTreeMap<_, _> = self.all(name).map(|value| (key(value), format!("--{name}={value}"))).collect();
+            last.into_values().chain(self.has(name).then(|| format!("--{name}")))
         })
     }
 

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::answer::Printer;
 use crate::arguments::Question;
 use crate::conversation::{Agent, query, reopened};
-use crate::files;
+use crate::files::{Files, tool_words};
 use crate::templates::Template;
 
 /// Sends a question and prints the answer. Returns the exit status of the first program that failed.
@@ -33,10 +33,12 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     let question = &question;
     let scratch = TempDir::with_prefix("cp-ask-").map_err(|e| Error::io("making a directory", e))?;
     let mut words = vec!["--input=text".to_owned()];
-    words.extend(question.passed("prompt attach no-redact"));
+    words.extend(question.passed("prompt no-redact"));
     let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}"));
     question.one("system").map(system_text).transpose()?.iter().for_each(|text| option("system", text));
-    files::of(question.all("file"), scratch.path())?.iter().for_each(|file| option("context", file));
+    question.all("attach").for_each(|file| option("attach", file));
+    let files = Files::of(question.all("file"), scratch.path())?;
+    files.paths.iter().for_each(|file| option("context", file));
     question.all("param").for_each(|variable| option("var", variable));
     if let Some(template) = &template {
         option("template", &template.file.display().to_string());
@@ -64,7 +66,7 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     }
     option("mode", if goes_on { "persistent" } else { "isolated" });
     words.extend(session.iter().map(|session| format!("--session={session}")));
-    let prompt = compose(words, text, is_typed.then_some(question))?;
+    let prompt = compose(words, text, is_typed.then_some(question), &files)?;
     if is_dry || leaves_nothing {
         return answer(question, session.as_deref(), scratch.path(), &prompt, out);
     }
@@ -138,16 +140,17 @@ pub(crate) fn read_text(question: &Question) -> Result<(String, bool)> {
 
 /// Composes the prompt. The text of a person is an argument, so that it is not marked as untrusted; other text is
 /// standard input.
-fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>) -> Result<Vec<u8>> {
+fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>, files: &Files) -> Result<Vec<u8>> {
     let is_argument = typed.is_some() && text.len() < LONGEST_ARGUMENT;
     words.push("--".to_owned());
     words.push(if is_argument { text.clone() } else { "-".to_owned() });
     let attached = typed.filter(|question| question.attaches_input()).map(read_input).transpose()?;
     let input = attached.unwrap_or(if is_argument { Vec::new() } else { text.into_bytes() });
     let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, [])?;
-    let composed: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
+    let prompt = files.with_urls(prompt.get());
+    let composed: Value = serde_json::from_str(&prompt).unwrap_or_default();
     composed["report"]["redacted"].as_array().into_iter().flatten().for_each(say_redacted);
-    closed_line(Kind::Prompt.name(), &prompt)
+    closed_line(Kind::Prompt.name(), &RawValue::from_string(prompt).map_err(std::io::Error::from)?)
 }
 
 /// Says which secrets of a file are not sent.
@@ -171,7 +174,7 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     words.extend(streams.then(|| "--stream".to_owned()).into_iter().chain(session.map(|id| format!("--session={id}"))));
     let mut request = question.passed("option schema retries timeout").peekable();
     let program = if let Some(tools) = question.one("tools") {
-        words.extend(files::tool_words(Path::new(tools), scratch)?);
+        words.extend(tool_words(Path::new(tools))?);
         if request.peek().is_some() {
             words.push(request.fold("--llm=cp-llm".to_owned(), |line, word| format!("{line} {}", quoted(&word))));
         }

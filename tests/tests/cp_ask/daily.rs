@@ -82,6 +82,10 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
         found.sort_unstable();
         let found: Vec<&str> = found.into_iter().map(|(_, word)| word).collect();
         assert_eq!((found.join(" ").as_str(), text.ends_with("compare")), (sent, true), "{files}: {text}");
+        // A URL names its text, and the file that it was fetched into does not.
+        let named = files.split(' ').nth(1).filter(|name| name.starts_with("http"));
+        assert!(named.is_none_or(|url| text.contains(&format!("source=\"{url}\""))), "{text}");
+        assert!(!text.contains("cp-ask-"), "{text}");
     }
     // The kind of a file is looked at before its size, and a character that ends there is not a reason to refuse it.
     let longest = 4 << 20;
