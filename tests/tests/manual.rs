@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cp_testkit::{PROGRAMS, Place, repository};
+use cp_testkit::{PROGRAMS, Place, is_long, repository};
 use cp_tests::transcript::{self, Block, consoles_of_markdown, examples_of_page};
 
 fn pages() -> Vec<(String, String)> {
@@ -28,10 +28,10 @@ fn checkout() -> Place {
     place
 }
 
-/// Runs each block of a file in each shell, in a place of its own.
-fn run(path: &Path, blocks: &[Block], written: fn(&str) -> String) {
+/// Runs each block of a file in each of these shells, in a place of its own.
+fn run(shells: &[&str], path: &Path, blocks: &[Block], written: fn(&str) -> String) {
     let name = path.file_name().unwrap().to_string_lossy();
-    for shell in SHELLS {
+    for shell in shells {
         let mut differences = Vec::new();
         for block in blocks {
             differences.extend(transcript::run(&name, shell, block, &checkout()));
@@ -45,14 +45,21 @@ fn run(path: &Path, blocks: &[Block], written: fn(&str) -> String) {
 
 #[test]
 fn every_example_of_every_page_runs() {
-    for (name, page) in pages() {
-        let blocks = examples_of_page(&page);
-        let is_program = Path::new(&name).extension().is_some_and(|section| section == "1");
+    let check = |(name, page): &(String, String)| {
+        let blocks = examples_of_page(page);
+        let is_program = Path::new(name).extension().is_some_and(|section| section == "1");
         assert!(!is_program || !blocks.is_empty(), "{name} has no EXAMPLES block with a `$ ` line");
         if !blocks.is_empty() {
-            run(&repository().join("man").join(name), &[transcript::joined(&blocks)], transcript::escaped);
+            let blocks = [transcript::joined(&blocks)];
+            run(&SHELLS, &repository().join("man").join(name), &blocks, transcript::escaped);
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for share in pages().chunks(6) {
+            let share = share.to_vec();
+            scope.spawn(move || share.iter().for_each(check));
+        }
+    });
 }
 
 /// An event as the table in cp-ledger(5) has it.
@@ -123,8 +130,8 @@ fn the_readme_runs() {
     let readme = repository().join("README.md");
     let blocks = consoles_of_markdown(&std::fs::read_to_string(&readme).unwrap());
     assert!(!blocks.is_empty());
-    run(&readme, &[transcript::joined(&blocks)], str::to_owned);
-    run(&readme, &blocks, str::to_owned);
+    run(&SHELLS, &readme, &[transcript::joined(&blocks)], str::to_owned);
+    run(&SHELLS, &readme, &blocks, str::to_owned);
 }
 
 /// The parts of a transcript: each below a heading with `# `, in a place of its own.
@@ -143,9 +150,13 @@ fn parts(text: &str) -> Vec<Block> {
 
 #[test]
 fn the_transcripts_run() {
-    for entry in std::fs::read_dir(repository().join("tests/transcripts")).unwrap() {
+    let mut paths: Vec<_> = std::fs::read_dir(repository().join("tests/transcripts")).unwrap().collect();
+    paths.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    for (file, entry) in paths.into_iter().enumerate() {
         let path = entry.unwrap().path();
-        run(&path, &parts(&std::fs::read_to_string(&path).unwrap()), str::to_owned);
+        // In one shell each, because every example of the manual runs in both.
+        let shells = if is_long() { &SHELLS[..] } else { &SHELLS[file % 2..][..1] };
+        run(shells, &path, &parts(&std::fs::read_to_string(&path).unwrap()), str::to_owned);
     }
 }
 
