@@ -15,8 +15,8 @@ done
 cd "$0/tests" && exec "$@"
 "#;
 
-/// Tests that take some twenty seconds together. All others take several minutes.
-const SAMPLE: [&str; 4] = ["completions::", "cp_ask::proposals::", "doors::", "toolloop::"];
+/// Tests that take some ten seconds together. All others take several minutes.
+const SAMPLE: [&str; 3] = ["completions::", "cp_ask::proposals::", "toolloop::"];
 
 /// Runs a command in which tests run.
 fn without_programs(command: &[&str]) -> Outcome {
