@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use cp_testkit::{Place, Program, until};
+use cp_testkit::{Place, Program, is_sampled, until};
 use serde_json::{Value, json};
 
 /// The user who runs cp-exec.
@@ -25,6 +25,14 @@ pub(crate) enum Who {
 /// Everyone the tests can be.
 pub(crate) fn everyone() -> Vec<Who> {
     if rustix::process::geteuid().is_root() { vec![Who::Me, Who::Ordinary] } else { vec![Who::Me] }
+}
+
+impl Who {
+    /// The cases of many that this user tries: users take turns, or try all where `CP_LONG` is set.
+    pub(crate) fn turns<T>(self, cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        let users = everyone().len();
+        (0..).zip(cases).filter(move |(case, _)| is_sampled(*case, self as usize, users)).map(|(_, case)| case)
+    }
 }
 
 const ORDINARY: u32 = 1000;

@@ -188,7 +188,10 @@ fn virtual_environment_in_directory_of_any_name_is_used() {
     cp_testkit::needs!("python3");
     let plain = |c: &char| c.is_ascii_alphanumeric() || "./".contains(*c);
     let printable: String = (' '..='~').filter(|c| *c != '/').collect();
-    let mut names: Vec<String> = printable.chars().filter(|c| !plain(c)).map(|c| format!("a{c}b")).collect();
+    // The last name has them all.
+    let special =
+        printable.chars().filter(|c| !plain(c)).enumerate().filter(|(at, _)| cp_testkit::is_sampled(*at, 0, 3));
+    let mut names: Vec<String> = special.map(|(_, c)| format!("a{c}b")).collect();
     names.extend(["-x", "~", "**", "<session_id>", "a\nb", "\t", "\u{7f}", "é", "日本", &printable].map(str::to_owned));
     let exec = Exec::without_policy();
     for name in names {

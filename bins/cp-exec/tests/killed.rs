@@ -171,61 +171,61 @@ fn active_run_is_not_settled() {
 fn locks_of_ended_run_do_not_stay() {
     for who in everyone() {
         // Ended by its deadline, killed together with cp-exec, and ended by its own signal.
-        for ending in ["deadline", "killed", "itself"] {
-            for holder in ["nobody", "descriptor", "commit"] {
-                let exec = Exec::new(who);
-                let outside = |script: &str| exec.outside(&format!("cd {} && {script}", exec.work.display()));
-                let make = "git init -q && git config user.name a && git config user.email b && echo a >f && git add f && git commit -qm a";
-                outside(make).run().success();
-                let before =
-                    outside("touch .git/refs/heads/kept.lock; find .git -name cp-keep -prune -o -name '*.lock' -print")
-                        .run()
-                        .success()
-                        .stdout;
-                outside("echo b >f").run().success();
-                // A stop while git waits for its editor, with other locks of git beside.
-                let leave = "touch .git/HEAD.lock .git/packed-refs.lock .git/refs/heads/x.lock; ";
-                let hold = "GIT_EDITOR='touch held; sleep 60; :' git commit -a";
-                let script = format!(
-                    "{leave} {}",
-                    match ending {
-                        "itself" => "touch .git/index.lock; touch held; sleep 1",
-                        _ => hold,
-                    }
-                );
-                let timeout = if ending == "deadline" { &["--timeout", "2s"][..] } else { &[] };
-                let script = if holder == "commit" { "touch held; sleep 1" } else { &script };
-                let run = exec.command(&[timeout, &["--", "sh", "-c", script]].concat()).start();
-                exec.wait_for("held");
-                let other = match holder {
-                    "descriptor" => Some("exec 3>.git/config.lock; touch other; sleep 30"),
-                    "commit" => Some("GIT_EDITOR='touch other; sleep 30; :' git commit -a"),
-                    _ => None,
-                };
-                let other = other.map(|script| outside(script).start());
-                if other.is_some() {
-                    exec.wait_for("other");
+        let endings = ["deadline", "killed", "itself"];
+        let cases = endings.map(|ending| ["nobody", "descriptor", "commit"].map(|holder| (ending, holder)));
+        for (ending, holder) in who.turns(cases.concat()) {
+            let exec = Exec::new(who);
+            let outside = |script: &str| exec.outside(&format!("cd {} && {script}", exec.work.display()));
+            let make = "git init -q && git config user.name a && git config user.email b && echo a >f && git add f && git commit -qm a";
+            outside(make).run().success();
+            let before =
+                outside("touch .git/refs/heads/kept.lock; find .git -name cp-keep -prune -o -name '*.lock' -print")
+                    .run()
+                    .success()
+                    .stdout;
+            outside("echo b >f").run().success();
+            // A stop while git waits for its editor, with other locks of git beside.
+            let leave = "touch .git/HEAD.lock .git/packed-refs.lock .git/refs/heads/x.lock; ";
+            let hold = "GIT_EDITOR='touch held; sleep 60; :' git commit -a";
+            let script = format!(
+                "{leave} {}",
+                match ending {
+                    "itself" => "touch .git/index.lock; touch held; sleep 1",
+                    _ => hold,
                 }
-                if ending == "killed" {
-                    run.kill();
-                } else {
-                    drop(run.finish());
-                }
-                exec.ask(&["--", "true"]);
-                let locks = outside("find .git -name cp-keep -prune -o -name '*.lock' -print").run().success().stdout;
-                let expected = match holder {
-                    "nobody" => before.clone(),
-                    "descriptor" => format!("{before}.git/config.lock\n"),
-                    _ => format!("{before}.git/index.lock\n"),
-                };
-                let sorted = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
-                assert_eq!(sorted(&locks), sorted(&expected), "{who:?} {ending} {holder}");
-                if let Some(other) = other {
-                    other.kill();
-                }
-                if holder == "nobody" {
-                    outside("rm .git/refs/heads/kept.lock; git add f && git commit -qm c").run().success();
-                }
+            );
+            let timeout = if ending == "deadline" { &["--timeout", "2s"][..] } else { &[] };
+            let script = if holder == "commit" { "touch held; sleep 1" } else { &script };
+            let run = exec.command(&[timeout, &["--", "sh", "-c", script]].concat()).start();
+            exec.wait_for("held");
+            let other = match holder {
+                "descriptor" => Some("exec 3>.git/config.lock; touch other; sleep 30"),
+                "commit" => Some("GIT_EDITOR='touch other; sleep 30; :' git commit -a"),
+                _ => None,
+            };
+            let other = other.map(|script| outside(script).start());
+            if other.is_some() {
+                exec.wait_for("other");
+            }
+            if ending == "killed" {
+                run.kill();
+            } else {
+                drop(run.finish());
+            }
+            exec.ask(&["--", "true"]);
+            let locks = outside("find .git -name cp-keep -prune -o -name '*.lock' -print").run().success().stdout;
+            let expected = match holder {
+                "nobody" => before.clone(),
+                "descriptor" => format!("{before}.git/config.lock\n"),
+                _ => format!("{before}.git/index.lock\n"),
+            };
+            let sorted = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+            assert_eq!(sorted(&locks), sorted(&expected), "{who:?} {ending} {holder}");
+            if let Some(other) = other {
+                other.kill();
+            }
+            if holder == "nobody" {
+                outside("rm .git/refs/heads/kept.lock; git add f && git commit -qm c").run().success();
             }
         }
     }

@@ -77,7 +77,7 @@ fn refused_program_does_not_run_from_any_line() {
         let exec = Exec::with_policy(who, POLICY);
         // The kernel keeps a program of the tools directory from nothing, so only the decision can keep `rm` from its
         // work.
-        for (spelling, at) in SPELLINGS.iter().zip(0..) {
+        for (spelling, at) in who.turns(SPELLINGS.iter().zip(0..)) {
             exec.write("victim", "x");
             let (answer, status) = exec.ask(&["-c", &spelling.replace('@', "rm victim")]);
             assert!(exec.work.join("victim").exists(), "{spelling}: {answer}");
@@ -95,7 +95,7 @@ fn refused_program_does_not_run_from_any_line() {
         );
         let intents = exec.entries("exec.intent");
         assert!(steps.iter().all(|step| intents.iter().any(|intent| intent["seq"] == step["data"]["intent"])));
-        assert_eq!(intents[0]["data"]["line"], "rm victim");
+        assert!(intents[0]["data"]["line"].as_str().unwrap().contains("rm victim"), "{}", intents[0]);
     }
 }
 

@@ -145,7 +145,7 @@ fn hostile_message_does_not_affect_run() {
     for who in everyone() {
         let exec = project(who);
         exec.write("bin/attack.py", include_str!("data/python/attack.py"));
-        for name in attacks {
+        for name in who.turns(attacks) {
             let line = format!("python3 bin/attack.py {name} && echo after");
             let (answer, status) = exec.ask(&["-c", &line]);
             assert_eq!((status, &details(&answer)["stdout"]), (0, &json!("served True\nafter\n")), "{name}: {answer}");

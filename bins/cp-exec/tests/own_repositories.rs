@@ -24,7 +24,7 @@ fn rules_about_repositories_hold_for_those_of_the_owner() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         exec.outside(&format!("cd {} && {}", exec.work.display(), MAKE.replace("DIR", "."))).run().success();
-        for command in COMMANDS {
+        for command in who.turns(COMMANDS) {
             for (through, form) in [("line", "COMMAND"), ("program", "perl -e 'exit(system(shift) >> 8)' \"COMMAND\"")]
             {
                 for (place, is_own) in [("made", true), ("$TMPDIR/made", true), (".", false)] {
@@ -64,9 +64,8 @@ fn repository_of_an_earlier_run_is_of_runs_until_its_owner_changes_it() {
                           $(git -c user.name=a -c user.email=b commit-tree -m x $T)";
     for who in everyone() {
         let most = |way: &str| if way == WAYS[0] { 7 } else { 2 };
-        for (way, [between, is_own]) in
-            WAYS.into_iter().flat_map(|way| rows(BETWEEN).take(most(way)).map(move |row| (way, row)))
-        {
+        let cases = WAYS.into_iter().flat_map(|way| rows(BETWEEN).take(most(way)).map(move |row| (way, row)));
+        for (way, [between, is_own]) in who.turns(cases) {
             let is_own = is_own == "true";
             let exec = Exec::with_policy(who, POLICY);
             let outside = |script: &str| {
@@ -113,7 +112,7 @@ fn push_asks_where_it_reaches_others_or_overwrites_history_of_the_owner() {
              git clone -q $TMPDIR/a $TMPDIR/x && {} && git clone -q made/o made/x",
             MAKE.replace("DIR", "made/o")
         );
-        for [push, with_name, without] in rows(PUSHES) {
+        for [push, with_name, without] in who.turns(rows(PUSHES)) {
             let (answer, status) = exec.ask(&["-c", &format!("{make} && {push}")]);
             let asked = answer["error"]["code"] == "E_HUMAN_REQUIRED";
             let found = if asked { "asked" } else { ["done", "failed"][usize::from(status != 0)] };

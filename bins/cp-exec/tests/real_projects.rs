@@ -175,7 +175,10 @@ fn compare(project: &Project) {
 #[test]
 fn own_tests_of_real_projects_count_the_same_inside() {
     needs!("node", "python3");
-    for [kind, name, test] in rows(PROJECTS).take(times(12, usize::MAX)) {
-        compare(&Project { kind, name, test });
-    }
+    let projects: Vec<_> = rows(PROJECTS).take(times(12, usize::MAX)).collect();
+    std::thread::scope(|scope| {
+        for share in projects.chunks(projects.len().div_ceil(4)) {
+            scope.spawn(|| share.iter().for_each(|&[kind, name, test]| compare(&Project { kind, name, test })));
+        }
+    });
 }

@@ -124,7 +124,7 @@ fn failure_at_hidden_or_guarded_path_gets_guess_whatever_its_words_are() {
                 scripts
                     .extend(["git checkout -q other", "git merge -q other", "git rebase -q other"].map(str::to_owned));
             }
-            for script in scripts {
+            for script in who.turns(scripts) {
                 for format in ["raw", "json"] {
                     let ran = exec.command(&["--format", format, "-c", &script]).run();
                     let told = ran.stdout.clone() + &ran.stderr;

@@ -88,7 +88,7 @@ fn undo_restores_content_permissions_and_absence_after_random_scripts() {
     for who in everyone() {
         let exec = Exec::new(who);
         project(&exec);
-        for seed in 0..8 {
+        for seed in who.turns(0..8) {
             let text = script(seed);
             exec.write("run.sh", &text);
             let before = contents(&exec.work);
@@ -160,7 +160,7 @@ fn undo_of_killed_run_restores_all_and_keeps_work_of_others() {
 #[test]
 fn undo_of_all_restores_edits_of_tools_and_programs_and_keeps_work_of_others() {
     for who in everyone() {
-        for seed in 0..6 {
+        for seed in who.turns(0..6) {
             let exec = Exec::new(who);
             project(&exec);
             for name in ["run.sh", "mine", "shared", "owned"] {

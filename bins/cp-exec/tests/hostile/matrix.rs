@@ -73,10 +73,11 @@ fn missing_layer_refuses_run_or_is_recorded() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
+    let mut through = BTreeSet::new();
     for who in everyone() {
         let bench = Bench::new(who, &policy(""));
-        let mut through = BTreeSet::new();
-        for (lacking, refused) in ROWS {
+        let all_layers = ROWS.into_iter().filter(|(lacking, _)| *lacking == "none");
+        for (lacking, refused) in all_layers.chain(who.turns(ROWS.into_iter().skip(1))) {
             let machine = Machine::new(&bench, lacking);
             bench.exec.policy(&policy(""));
             let answer = machine.ask(&bench, &["--", "sh", "-c", "echo ran; touch ran"]);
@@ -120,15 +121,12 @@ fn missing_layer_refuses_run_or_is_recorded() {
                 through.insert((lacking, probe.name.clone()));
             }
         }
-        // Each layer counts: without it, something gets through that all of them together refuse.
-        for (lacking, name) in [
-            ("mount", "look_stat"),
-            ("pid", "process_pidfd"),
-            ("ipc", "shared_memory"),
-            ("seccomp", "set_id_open_4755"),
-        ] {
-            assert!(through.contains(&(lacking, name.to_owned())), "{who:?}: {name} is refused without {lacking} too");
-        }
+    }
+    // Each layer counts: without it, something gets through that all of them together refuse.
+    for (lacking, name) in
+        [("mount", "look_stat"), ("pid", "process_pidfd"), ("ipc", "shared_memory"), ("seccomp", "set_id_open_4755")]
+    {
+        assert!(through.contains(&(lacking, name.to_owned())), "{name} is refused without {lacking} too");
     }
 }
 

@@ -176,7 +176,7 @@ fn concurrent_link_swap_frees_no_run() {
 fn special_files_do_not_block_later_run() {
     cp_testkit::needs!("python3");
     for who in everyone() {
-        for line in [
+        for line in who.turns([
             "mkfifo f .env .bashrc .gitattributes package.json",
             "mkdir -p sub/.git && mkfifo sub/.git/config sub/.git/HEAD",
             "mkdir bare && mkfifo bare/HEAD bare/config && mkdir bare/objects bare/refs",
@@ -185,7 +185,7 @@ fn special_files_do_not_block_later_run() {
             "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\".git\")'",
             "ln -s . loop; ln -s loop/loop/loop a; ln -s b c; ln -s c b; ln -s .git .git",
             "i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done; touch .bashrc",
-        ] {
+        ]) {
             let exec = Exec::with_policy(who, &format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n"));
             let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "f"}});
             let write = json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": "f", "content": "x", "mode": "overwrite"}});
