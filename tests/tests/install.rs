@@ -52,7 +52,9 @@ fn what_is_installed_works_and_goes_without_a_trace() {
         cd / && PATH=/usr/bin:/bin && "$P/bin/cp-toolloop" --tool-backend bash --backend stub --format text -- hi 2>&1 | head -n 1
         PATH=$P/bin:$PATH && "$S/install" --prefix "$P" --build-dir "$B" | wc -l
         cd "$P/lib/cp-tools/current/share/doc/cp-tools" && grep -o '](\(docs\|[A-Z]\)[^)]*)\|docs/[a-zA-Z./0-9:-]*' README.md | tr -d '()]' | sed 's/\.$//' | sort -u |
-            while read -r name; do test -e "$name" || echo "missing: $name"; done"#,
+            while read -r name; do test -e "$name" || echo "missing: $name"; done
+        for recipe in recipes/*; do bash -n "$recipe" && grep -v -m 1 '^#!/bin/' "$recipe" | grep '^> ' || :; done
+        ls recipes | wc -l && grep -c '^[$] cat > .* chmod +x' "$S/../man/cp-cookbook.7""#,
     );
     let lines: Vec<&str> = ran.stdout.lines().collect();
     let [installed, path, files, listed, said @ ..] = &lines[..] else { panic!("{}{}", ran.stdout, ran.stderr) };
@@ -72,7 +74,9 @@ fn what_is_installed_works_and_goes_without_a_trace() {
             && said[7].ends_with("the loop bash cannot ask the backend stub"),
         "{said:?}"
     );
-    assert_eq!(said[8..], ["1"], "nothing to add where it is on PATH");
+    assert_eq!(said[8], "1", "nothing to add where it is on PATH");
+    let [_, .., recipes, of_page] = said else { panic!("{said:?}") };
+    assert!(said.len() == 11 && recipes == of_page, "each script of cp-cookbook(7) is a file: {said:?}");
 
     place.root.write("usr/bin/mine", "");
     let root = place.root.join("usr").display().to_string();
@@ -315,7 +319,7 @@ fn package_is_purged(place: &Place) {
         if [ -n "${CP_LONG+set}" ]; then lintian --fail-on warning one/v*/*.deb; fi"#,
     );
     let expected = "stub response 1\nCP-TOOLS(7) Miscellaneous Information Manual CP-TOOLS(7)\n\
-        ARCHITECTURE.md\nREADME.md\nSECURITY.md\nchangelog.Debian.gz\nchangelog.gz\ncopyright\ndocs\nvar\n";
+        ARCHITECTURE.md\nREADME.md\nSECURITY.md\nchangelog.Debian.gz\nchangelog.gz\ncopyright\ndocs\nrecipes\nvar\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
 }
 
