@@ -1,19 +1,18 @@
 //! Atomic changes of a file, which fail if the file was changed since it was read, the difference of two texts, and
 //! bounded files of the home.
 
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::home::make_directory;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Stat};
 use similar::{Algorithm, TextDiff};
 
 use crate::exec_result::{FileChange, FileKind, FileState};
@@ -23,32 +22,37 @@ use crate::nofollow::{NewFile, open_parent, remove_abandoned};
 /// Maximum length of a file, because its whole content is kept.
 const LONGEST: u64 = 16 << 20;
 
-/// A regular file and its state.
-pub(crate) struct Present {
-    /// The content.
+/// The content of a file, with its permission bits.
+#[derive(Clone)]
+pub(crate) struct Content {
     pub bytes: Vec<u8>,
-    /// The hash of the content.
     pub hash: Hash,
-    /// The permission bits.
     pub permissions: u32,
-    owner: (u32, u32),
-    id: FileId,
 }
 
-/// The new content of a file.
-pub(crate) struct After {
-    /// The content.
-    pub bytes: Vec<u8>,
-    /// The hash of the content.
-    pub hash: Hash,
-    /// The new permission bits; `None` keeps those of the file.
-    pub permissions: Option<u32>,
+impl Content {
+    fn new(bytes: Vec<u8>, permissions: u32) -> Self {
+        Self { hash: Hash::of(&bytes), bytes, permissions }
+    }
 }
 
-impl Present {
-    /// Reads a file that was opened at `path` without following links.
-    pub(crate) fn read(mut file: File, path: &Path) -> Result<Self> {
-        let failed = |e: io::Error| Error::io("cannot be read", e).in_file(path);
+/// A file that is about to change.
+pub(crate) struct Pending {
+    /// The absolute path without links.
+    pub path: PathBuf,
+    /// The current file; `None` if it is new.
+    pub before: Option<Content>,
+    /// The new content; `None` removes the file.
+    pub after: Option<Content>,
+    /// The state of the current file.
+    stat: Option<Stat>,
+}
+
+impl Pending {
+    /// The file at `path` as it is, which was opened without following links; `None` if nothing is there.
+    pub(crate) fn of(path: PathBuf, file: Option<File>) -> Result<Self> {
+        let Some(mut file) = file else { return Ok(Self { path, before: None, after: None, stat: None }) };
+        let failed = |e: io::Error| Error::io("cannot be read", e).in_file(&path);
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(Error::validation(format!("{} exists and is not a regular file", path.display())));
@@ -59,33 +63,21 @@ impl Present {
         }
         let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let id = FileId::from(&file.metadata().map_err(failed)?);
-        let hash = Hash::of(&bytes);
-        Ok(Self { bytes, hash, permissions: meta.mode() & 0o7777, owner: (meta.uid(), meta.gid()), id })
+        let stat = rustix::fs::fstat(&file).map_err(|e| failed(e.into()))?;
+        let before = Content::new(bytes, stat.st_mode & 0o7777);
+        let after = Content { permissions: before.permissions & 0o777, ..before.clone() };
+        Ok(Self { path, before: Some(before), after: Some(after), stat: Some(stat) })
     }
-}
 
-impl After {
-    /// Makes new content.
-    pub(crate) fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
-        Self { hash: Hash::of(&bytes), bytes, permissions }
+    /// Gives the file a new content. A new file gets the permissions of the caller's new files.
+    pub(crate) fn put(&mut self, bytes: Vec<u8>) {
+        let own = self.after.as_ref().or(self.before.as_ref()).map(|file| file.permissions & 0o777);
+        self.after = Some(Content::new(bytes, own.unwrap_or_else(|| 0o644 & !umask())));
     }
-}
 
-/// A file that is about to change.
-pub(crate) struct Pending {
-    /// The absolute path without links.
-    pub path: PathBuf,
-    /// The current file; `None` if it is new.
-    pub before: Option<Present>,
-    /// The new content; `None` removes the file.
-    pub after: Option<After>,
-}
-
-impl Pending {
     /// The hashes of the content before and after.
     pub(crate) fn hashes(&self) -> [Option<Hash>; 2] {
-        [self.before.as_ref().map(|before| before.hash), self.after.as_ref().map(|after| after.hash)]
+        [&self.before, &self.after].map(|content| content.as_ref().map(|content| content.hash))
     }
 
     /// True if the content changes.
@@ -96,62 +88,56 @@ impl Pending {
 
     /// Applies the change. The path was resolved before, so a link in it now was added in the meantime.
     pub(crate) fn carry_out(&self) -> Result<()> {
-        let failed = |e: io::Error| match e.kind() {
-            io::ErrorKind::AlreadyExists => self.changed_in_the_meantime(),
-            _ => Error::io("cannot be written", e).in_file(&self.path),
-        };
-        let (directory, name) = open_parent(&self.path).map_err(|e| failed(e.into()))?;
         remove_abandoned(self.path.parent().unwrap_or(&self.path));
-        let Some(after) = &self.after else {
-            self.is_unchanged(&directory, name)?;
-            return rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(|e| failed(e.into()));
-        };
-        let owner = self.before.as_ref().map(|before| before.owner);
-        let new = NewFile::filled(directory.as_fd(), &after.bytes, owner, self.permissions(after)).map_err(failed)?;
-        new.file.sync_all().map_err(failed)?;
-        if self.before.is_none() {
-            // This does not replace a file that was created in the meantime.
-            return new.place_new(name).map_err(failed);
-        }
-        self.is_unchanged(&directory, name)?;
-        new.place(name).map_err(failed)
-    }
-
-    /// The permissions that the file gets.
-    fn permissions(&self, after: &After) -> u32 {
-        let own = self.before.as_ref().map(|before| before.permissions & 0o777);
-        after.permissions.or(own).unwrap_or_else(|| 0o644 & !umask())
-    }
-
-    fn is_unchanged(&self, directory: &OwnedFd, name: &OsStr) -> Result<()> {
-        let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| FileId::from(&stat));
-        let is_unchanged = now == self.before.as_ref().map(|before| before.id);
-        if is_unchanged { Ok(()) } else { Err(self.changed_in_the_meantime()) }
-    }
-
-    fn changed_in_the_meantime(&self) -> Error {
-        Error::new(Code::Conflict, format!("{} was changed meanwhile", self.path.display()))
-            .with("rule", "changed")
-            .with("path", self.path.display().to_string())
-            .hint("read it again")
+        let content = self.after.as_ref().map(|after| (&after.bytes[..], after.permissions));
+        replace(&self.path, self.stat.as_ref(), content).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => {
+                Error::new(Code::Conflict, format!("{} was changed meanwhile", self.path.display()))
+                    .with("rule", "changed")
+                    .with("path", self.path.display().to_string())
+                    .hint("read it again")
+            }
+            _ => Error::io("cannot be written", e).in_file(&self.path),
+        })
     }
 
     /// The change as it is recorded.
     pub(crate) fn change(&self) -> FileChange {
-        let state = |hash, mode| FileState::new(FileKind::File, mode, Some(hash), None);
-        let before = self.before.as_ref().map(|before| state(before.hash, before.permissions));
-        let after = self.after.as_ref().map(|after| state(after.hash, self.permissions(after)));
+        let state = |content: &Content| FileState::new(FileKind::File, content.permissions, Some(content.hash), None);
+        let [before, after] = [&self.before, &self.after].map(|content| content.as_ref().map(state));
         FileChange::new(&self.path, before, after)
     }
 
     /// The difference of the change; what does not exist is `/dev/null`.
     pub(crate) fn difference(&self) -> String {
         let path = self.path.display().to_string();
-        let [before, after] =
-            [self.before.as_ref().map(|file| &file.bytes), self.after.as_ref().map(|file| &file.bytes)];
+        let [before, after] = [&self.before, &self.after].map(|content| content.as_ref().map(|content| &content.bytes));
         let names = [before, after].map(|bytes| bytes.map_or("/dev/null", |_| &path));
         difference(names, before.map_or(&[], Vec::as_slice), after.map_or(&[], Vec::as_slice))
     }
+}
+
+/// Replaces the file with this state, or creates one, and syncs it; without a content removes it. A file that is there
+/// with another state already exists.
+pub(crate) fn replace(path: &Path, known: Option<&Stat>, content: Option<(&[u8], u32)>) -> io::Result<()> {
+    let (directory, name) = open_parent(path)?;
+    let check = || {
+        let now = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let is_known = now.as_ref().map(FileId::from) == known.map(FileId::from);
+        if is_known { Ok(()) } else { Err(io::Error::from(io::ErrorKind::AlreadyExists)) }
+    };
+    let Some((bytes, permissions)) = content else {
+        check()?;
+        return Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?);
+    };
+    let owner = known.map(|stat| (stat.st_uid, stat.st_gid));
+    let new = NewFile::filled(directory.as_fd(), bytes, owner, permissions)?;
+    new.file.sync_all()?;
+    if known.is_none() {
+        // This does not replace a file that was created in the meantime.
+        return new.place_new(name);
+    }
+    check().and_then(|()| new.place(name))
 }
 
 /// Appends lines to a file of the home that can be made anew. It begins anew after it has this many bytes.
@@ -211,7 +197,9 @@ mod tests {
             // A new file of another process is in use.
             file.set_modified(if name == names[1] { std::time::SystemTime::now() } else { long_ago }).unwrap();
         }
-        Pending { path: root.join("f"), before: None, after: Some(After::new(Vec::new(), None)) }.carry_out().unwrap();
+        let mut new = Pending::of(root.join("f"), None).unwrap();
+        new.put(Vec::new());
+        new.carry_out().unwrap();
         assert_eq!(names.map(|name| root.join(name).exists()), [false, true, true, true]);
     }
 
@@ -222,8 +210,9 @@ mod tests {
         let names =
             || std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
         let change = |text: &str| {
-            let before = File::open(&path).ok().map(|file| Present::read(file, &path).unwrap());
-            Pending { path: path.clone(), before, after: Some(After::new(text.into(), None)) }
+            let mut change = Pending::of(path.clone(), File::open(&path).ok()).unwrap();
+            change.put(text.into());
+            change
         };
         let late = change("late");
         change("one").carry_out().unwrap();

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{FileChange, FileKind, FileState};
-use crate::files::{After, Pending, Present, umask};
+use crate::files::{Content, Pending, umask};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock, signals};
@@ -96,13 +96,13 @@ pub(crate) fn locked(policy: &Policy) -> Result<File> {
     Ok(file)
 }
 
-/// The file at a path; `None` if nothing exists there.
-pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
+/// The file at a path as it is.
+pub(crate) fn pending(path: &Path) -> Result<Pending> {
     let file = match open(path, "file", OFlags::empty()) {
-        Err(error) if error.code() == Code::NotFound => return Ok(None),
-        file => file?,
+        Err(error) if error.code() == Code::NotFound => None,
+        file => Some(file?),
     };
-    Present::read(file, path).map(Some)
+    Pending::of(path.to_owned(), file)
 }
 
 /// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails.
@@ -156,7 +156,7 @@ fn keep(policy: &Policy, changes: &[Pending]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io("cannot keep what a file holds", e);
     let store = Store::of_home(&policy.cp_home);
     let session = store.session().map_err(failed)?;
-    let replaced: Vec<&Present> = changes.iter().filter_map(|pending| pending.before.as_ref()).collect();
+    let replaced: Vec<&Content> = changes.iter().filter_map(|pending| pending.before.as_ref()).collect();
     for file in &replaced {
         session.keep_durably(&file.hash, &file.bytes)?;
     }
@@ -187,7 +187,7 @@ const LINES: usize = 100_000;
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
 /// wrote it. True if the caller or the run knows its content.
-fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
+fn unchanged(policy: &Policy, path: &Path, now: &Content, expected: Option<&str>) -> Result<bool> {
     let (path, hash) = (path.display().to_string(), now.hash.to_string());
     let (known, what) = match expected {
         Some(expected) => (Some(expected.to_owned()), "does not have the expected hash"),
@@ -244,7 +244,7 @@ impl Drafts<'_> {
         if write.mode == WriteMode::Create && draft.before.is_some() {
             return Err(exists(&draft.path));
         }
-        draft.after = Some(After::new(write.content.as_bytes().to_vec(), None));
+        draft.put(write.content.as_bytes().to_vec());
         Ok(())
     }
 
@@ -262,14 +262,14 @@ impl Drafts<'_> {
             .hint("read it first"))
     }
 
-    /// Drafts a replacement or a patch. Removals come last.
+    /// Drafts a replacement, for which an empty old text creates a file, or a patch. Removals come last.
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
-        let path = edit.path.as_deref();
         self.expected.clone_from(&edit.expected_sha256);
-        match (&edit.old, &edit.new, &edit.patch) {
-            (None, None, Some(text)) if !edit.all => self.patch(text, path),
-            (Some(old), Some(new), None) => self.replace(path, old, new, edit.all),
-            _ => Err(Error::validation("give `old` and `new`, or `patch`")
+        match (&edit.path, &edit.old, &edit.new, &edit.patch) {
+            (path, None, None, Some(text)) if !edit.all => self.patch(text, path.as_deref()),
+            (Some(path), Some(old), Some(new), None) if old.is_empty() => self.create(path, new),
+            (Some(path), Some(old), Some(new), None) => self.edit(path, |file| replaced(file, old, new, edit.all)),
+            _ => Err(Error::validation("give `path`, `old` and `new`, or `patch`")
                 .with("rule", "request")
                 .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
         }?;
@@ -281,12 +281,6 @@ impl Drafts<'_> {
         Err(Error::validation("the edit changes nothing")
             .with("rule", "patch")
             .hint("the file may have the new text already: read it"))
-    }
-
-    /// Replaces text. An empty old text creates a file.
-    fn replace(&mut self, path: Option<&str>, old: &str, new: &str, all: bool) -> Result<()> {
-        let path = required(path)?;
-        if old.is_empty() { self.create(path, new) } else { self.edit(path, |file| replaced(file, old, new, all)) }
     }
 
     /// Applies a patch. The path of the request names the only file of a patch, or the directory of its files.
@@ -309,10 +303,7 @@ impl Drafts<'_> {
                         self.edit(&asked, |file| patched(file, hunks))?;
                     }
                     let Some(to) = moved_to else { continue };
-                    let draft = self.existing(&asked)?;
-                    let own = draft.before.as_ref().map(|file| file.permissions & 0o777);
-                    let moved = draft.after.take();
-                    let moved = moved.map(|after| After { permissions: after.permissions.or(own), ..after });
+                    let moved = self.existing(&asked)?.after.take();
                     self.absent(&below(to))?.after = moved;
                 }
             }
@@ -321,16 +312,16 @@ impl Drafts<'_> {
     }
 
     fn create(&mut self, path: &str, content: &str) -> Result<()> {
-        self.absent(path)?.after = Some(After::new(content.as_bytes().to_vec(), None));
+        self.absent(path)?.put(content.as_bytes().to_vec());
         Ok(())
     }
 
     fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<()> {
-        let Pending { path, after, .. } = self.existing(path)?;
-        let Some(now) = after else { return Err(file_not_found(path)) };
+        let draft = self.existing(path)?;
+        let now = draft.after.as_ref().map(|now| &now.bytes[..]).unwrap_or_default();
         let edited =
-            edit(&now.bytes).map_err(|error| error.in_file(&*path).with("path", path.display().to_string()))?;
-        *now = After::new(edited, now.permissions);
+            edit(now).map_err(|error| error.in_file(&draft.path).with("path", draft.path.display().to_string()))?;
+        draft.put(edited);
         Ok(())
     }
 
@@ -353,23 +344,12 @@ impl Drafts<'_> {
         if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
             return Ok((&mut self.files[at], true));
         }
-        let before = present(&path)?;
-        let known = before
-            .as_ref()
-            .map(|before| unchanged(self.policy, &path, before, self.expected.as_deref()))
-            .transpose()?;
-        let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
-        let last = self.files.len();
-        self.files.push(Pending { path, before, after });
+        let (draft, last) = (pending(&path)?, self.files.len());
+        let known = draft.before.as_ref();
+        let known = known.map(|before| unchanged(self.policy, &path, before, self.expected.as_deref())).transpose()?;
+        self.files.push(draft);
         Ok((&mut self.files[last], known.unwrap_or(false)))
     }
-}
-
-/// The path of a file, which the request must name.
-fn required(path: Option<&str>) -> Result<&str> {
-    path.ok_or_else(|| {
-        Error::validation("the request names no file").with("rule", "path").hint("give the path of the file in `path`")
-    })
 }
 
 /// The error for a file that would be created and exists.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Store, state_of};
-use crate::nofollow::{self, NewFile};
+use crate::files::replace;
+use crate::nofollow;
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
@@ -235,14 +236,10 @@ impl Undo {
             FileKind::Other => Ok(()),
             FileKind::File => {
                 let Some(hash) = to.hash() else { return Ok(()) };
-                let (bytes, mode) = (self.store.load(&hash)?, to.mode()?);
-                let (parent, name) = nofollow::open_parent(path).map_err(|e| failed(e.into()))?;
-                let replaced = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-                let owner = replaced.map(|stat| (stat.st_uid, stat.st_gid));
-                let new = NewFile::filled(parent.as_fd(), &bytes, owner, mode).map_err(failed)?;
-                new.file.sync_all().map_err(failed)?;
-                // This does not replace a file that was created in the meantime.
-                if owner.is_some() { new.place(name) } else { new.place_new(name) }.map_err(failed)
+                let replaced = nofollow::open_parent(path)
+                    .and_then(|(parent, name)| rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW))
+                    .ok();
+                replace(path, replaced.as_ref(), Some((&self.store.load(&hash)?, to.mode()?))).map_err(failed)
             }
             FileKind::Link => {
                 let temporary = nofollow::random_name().map_err(failed)?;

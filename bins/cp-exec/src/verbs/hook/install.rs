@@ -14,9 +14,9 @@ use cp_ledger::{Entry, effect_ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::files::{After, Pending};
+use crate::files::Pending;
 use crate::hosts::{Command, Host, add_hook, remove_hook};
-use crate::tools::filesystem::present;
+use crate::tools::filesystem::pending;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
     examples: &["{} hook install claude --project . --dry-run"],
@@ -144,11 +144,17 @@ pub(in crate::verbs) fn edit(
     permissions: Option<u32>,
     made: impl FnOnce(Option<&str>) -> Result<Option<String>>,
 ) -> Result<Pending> {
-    let before = present(path)?;
-    let text = before.as_ref().map(|before| std::str::from_utf8(&before.bytes)).transpose();
+    let mut edit = pending(path)?;
+    let text = edit.before.as_ref().map(|before| std::str::from_utf8(&before.bytes)).transpose();
     let text = text.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(path))?;
-    let after = made(text).map_err(|e| e.in_file(path))?.map(|text| After::new(text.into_bytes(), permissions));
-    Ok(Pending { path: path.to_owned(), before, after })
+    match made(text).map_err(|e| e.in_file(path))? {
+        Some(text) => edit.put(text.into_bytes()),
+        None => edit.after = None,
+    }
+    if let (Some(permissions), Some(after)) = (permissions, &mut edit.after) {
+        after.permissions = permissions;
+    }
+    Ok(edit)
 }
 
 /// The change with its difference, for the preview.
