@@ -3,10 +3,9 @@
 use std::ffi::OsString;
 
 use crate::exec_result::Executable;
-use cp_common::context::options::{InputKind, StreamOptions};
+use cp_common::context::options::StreamOptions;
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::filter::{self, Body, Filter, Source};
-use cp_common::wire::record::Kind;
+use cp_common::stream::filter::{self, Source};
 use cp_common::wire::{Level, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_redact::Redactor;
@@ -16,7 +15,9 @@ use serde_json::Value;
 use crate::decision::{self, Decision, HashCache, confirm};
 use crate::policy::{Policy, Verdict};
 use crate::refusal::with_members;
-use crate::request::{Command, Request, of_line};
+use crate::request::Command;
+use crate::run::Engine;
+use crate::verbs::run::{self, Requests};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
@@ -97,14 +98,15 @@ impl Reply for Answer {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let policy = Policy::resolve(context, &[])?;
-    let mut checks = Checks { hashes: HashCache::of_home(&policy.cp_home), policy };
+    let mut engine = Engine::new(context, &[])?;
     if args.string.is_none() && args.command.is_empty() {
+        let no_options = run::Args::default();
+        let mut checks = Requests { engine, args: &no_options, env: Vec::new(), preview: Some(answer_about) };
         return filter::run(&mut checks, Source::Input, args.stream, context);
     }
     let command = Command::of(args.string.as_deref(), &args.command);
     let command = Command { cwd: args.cwd.clone(), typed: true, ..command };
-    let decision = answer_about(&checks.policy, &mut checks.hashes, Ok(command))?;
+    let decision = answer_about(&engine.policy, &mut engine.hashes, Ok(command))?;
     if !args.stream.strict_exit || decision.verdict == Verdict::Allow {
         return context.out.answer(&decision);
     }
@@ -113,30 +115,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.refuse(&decision, error)
 }
 
-/// The requests on standard input, each answered with a decision.
-struct Checks {
-    policy: Policy,
-    hashes: HashCache,
-}
-
-impl Filter for Checks {
-    fn accepts(&self) -> &'static [Kind] {
-        &[Kind::ToolCall]
-    }
-
-    fn bare_json(&self) -> InputKind {
-        InputKind::Rows
-    }
-
-    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let (_, request) = of_line(body, &self.policy.home_text())?;
-        let command = request.and_then(Request::into_command);
-        context.out.record(Kind::Item, &answer_about(&self.policy, &mut self.hashes, command)?)
-    }
-}
-
 /// The answer about a command, or about a request that is none. An invalid policy is an error.
-pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Result<Command>) -> Result<Answer> {
+fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Result<Command>) -> Result<Answer> {
     let mut argv = None;
     let decision = command.and_then(|command| {
         command.check()?;
@@ -165,9 +145,9 @@ pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Res
     .without_secrets())
 }
 
-/// The answer about one command, with the token of a dry run.
-pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Answer> {
-    let decision = decision::decide(policy, hashes, command)?;
+/// The answer about one command, with the token of a dry run. A refusal is an error.
+pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: Result<Command>) -> Result<Answer> {
+    let decision = decision::decide(policy, hashes, &command?)?;
     let answer = decided(policy, decision.clone());
     let (confirm_token, expires_at) = confirm::token(policy, &decision::plan(policy, decision)?)?.unzip();
     Ok(Answer { confirm_token, expires_at, ..answer })

@@ -21,7 +21,7 @@ use cp_common::{Code, Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::requests::Requests;
+pub(super) use self::requests::Requests;
 use crate::decision;
 use crate::decision::confirm;
 use crate::digest::sha256;
@@ -124,7 +124,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.string.is_none() && args.command.is_empty() {
         requests(engine, args, context)
     } else if args.write.dry_run {
-        preview(&mut engine, args, context)
+        let command = command_of(&engine.policy, args);
+        context.out.answer(&check::preview(&engine.policy, &mut engine.hashes, command)?)
     } else {
         command(&mut engine, args, context)
     }
@@ -180,7 +181,8 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
         let message = format!("{option} applies to one command, not to requests on standard input");
         return Err(Error::usage(message).hint(*hint));
     }
-    let mut requests = Requests { engine, args, env: variables(&args.env)? };
+    let preview = args.write.dry_run.then_some(check::preview as _);
+    let mut requests = Requests { engine, args, env: variables(&args.env)?, preview };
     filter::run(&mut requests, Source::Input, args.stream, context)
 }
 
@@ -279,13 +281,6 @@ pub(super) fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Cont
         _ => 125,
     };
     context.out.ended_with(status);
-}
-
-/// Answers with the decision, and with a token if confirmation is required.
-fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
-    let command = command_of(&engine.policy, args)?;
-    let decision = check::preview(&engine.policy, &mut engine.hashes, &command)?;
-    context.out.answer(&decision)
 }
 
 /// The stored result of a command.

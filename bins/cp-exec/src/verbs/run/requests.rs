@@ -10,14 +10,18 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
 use super::{Args, on_record, ready};
-use crate::decision::confirm;
-use crate::request::{Call, Request, Source, of_line};
+use crate::decision::{HashCache, confirm};
+use crate::policy::Policy;
+use crate::request::{Call, Command, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
 use crate::verbs::check;
 
 /// The most notices about commands in a closing line.
 const NOTICES: usize = 20;
+
+/// Answers about a command, or about a request that is none.
+type Preview = fn(&Policy, &mut HashCache, Result<Command>) -> Result<check::Answer>;
 
 /// The filter over requests.
 pub(crate) struct Requests<'a> {
@@ -26,6 +30,8 @@ pub(crate) struct Requests<'a> {
     pub args: &'a Args,
     /// Its variables.
     pub env: Vec<(String, String)>,
+    /// The answer about a command that does not run.
+    pub preview: Option<Preview>,
 }
 
 /// A request that was decided about: answered without a process, or a command that is ready to run or has run.
@@ -45,7 +51,6 @@ impl Filter for Requests<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         signals::check()?;
-        context.out.outlive_reader();
         let began = Instant::now();
         let (asked, mut request) = of_line(body, &self.engine.policy.home_text())?;
         if let Ok(Request::Command(command)) = &mut request {
@@ -53,11 +58,12 @@ impl Filter for Requests<'_> {
             command.timeout = self.args.timeout.or(command.timeout);
             command.env.extend(self.env.iter().cloned());
         }
-        if self.args.write.dry_run {
-            let command = request.and_then(Request::into_command)?;
+        if let Some(preview) = self.preview {
             let Engine { policy, hashes, .. } = &mut self.engine;
-            return context.out.record(Kind::Item, &check::preview(policy, hashes, &command)?);
+            let answer = preview(policy, hashes, request.and_then(Request::into_command))?;
+            return context.out.record(Kind::Item, &answer);
         }
+        context.out.outlive_reader();
         let outcome = self.run(&asked, request, context);
         match answer(asked, outcome, began, context) {
             // The output so far belongs to this request; the closing line reports the end of the stream.
