@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::{Error, Result};
-use cp_egress::Network;
 
 use super::checks::check_cwd;
-use super::program::{self, HashCache, Pinned};
+use super::program::{self, HashCache, Pinned, locate};
 use super::{Caller, Decision, Ruling};
 use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
@@ -19,34 +18,17 @@ use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
 use crate::sandbox::plan::{Operation, Place, Plan, Profile};
 
-/// The time limit of an agent without one: ten years.
-pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
-
-/// An agent to start.
-pub(crate) struct AgentCommand {
-    /// Its arguments, its own name first.
-    pub argv: Vec<String>,
-    /// The directories in which its name is looked up.
-    pub path: Vec<PathBuf>,
-    /// Variables that it gets in addition to those of every command.
-    pub env: BTreeMap<String, String>,
-    /// Directories of its state. It may write and execute them; they are neither searched nor recorded.
-    pub state: Vec<PathBuf>,
-    /// Other programs that it may execute.
-    pub programs: Vec<PathBuf>,
-    pub network: Network,
-    /// The size of its terminal.
-    pub terminal: Option<(u16, u16)>,
-    pub timeout: Duration,
-}
-
-/// Decides about an agent, and plans its run. The policy of this start gets the programs of the agent. Returns the
-/// files of its command line that the sandbox does not show as well.
+/// Decides about an agent, and plans its run. `env` are variables that it gets in addition to those of every command.
+/// It may write and execute its `state`, which is neither searched nor recorded. The policy of this start gets the
+/// programs of the agent.
 pub(crate) fn decide_agent(
     policy: &mut Policy,
     hashes: &mut HashCache,
-    agent: AgentCommand,
-) -> Result<(Ruling, Vec<PathBuf>)> {
+    argv: Vec<String>,
+    env: BTreeMap<String, String>,
+    state: Vec<PathBuf>,
+    timeout: Duration,
+) -> Result<Ruling> {
     if policy.loaded.file.is_none() {
         let error = Error::config("there is no policy, so nothing limits the agent").with("rule", "not_allowed");
         return Err(error.hint("run `cp-exec policy init --for .` in the project"));
@@ -54,17 +36,15 @@ pub(crate) fn decide_agent(
     policy.check_base()?;
     let cwd = policy.base.clone();
     check_cwd(policy, &cwd)?;
-    let pinned = pin(policy, hashes, &agent)?;
-    let settings = &mut policy.loaded.settings.exec;
-    (settings.profile, settings.network) = (Profile::Build, agent.network);
+    let pinned = pin(policy, hashes, argv.first().map(String::as_str).unwrap_or_default())?;
+    policy.loaded.settings.exec.profile = Profile::Build;
     let finding =
         Finding::contained("the sandbox contains the agent, and each program is decided about when it starts");
-    let decision = Decision::of(agent.argv, finding, pinned, cwd, agent.timeout);
-    let mut ruling = super::plan(policy, Decision { variables: agent.env, caller: Caller::Program, ..decision })?;
+    let decision = Decision::of(argv, finding, pinned, cwd, timeout);
+    let mut ruling = super::plan(policy, Decision { variables: env, caller: Caller::Program, ..decision })?;
     let plan = &mut ruling.plan;
-    plan.terminal = agent.terminal;
     let view = &mut plan.view;
-    for state in agent.state {
+    for state in state {
         view.places.retain(|place| place.operation != Operation::Hidden || !state.starts_with(&place.path));
         // The states of other agents stay hidden.
         let beside = state.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
@@ -82,13 +62,12 @@ pub(crate) fn decide_agent(
     if let Some(at) = plan.env.iter().position(|(name, value)| name == "SHELL" && is_absent(value)) {
         plan.env.remove(at);
     }
-    let unseen = unseen_files(policy, plan);
-    Ok((ruling, unseen))
+    Ok(ruling)
 }
 
 /// The files of a command line that the view does not have: each word, also within an argument, that is the path of a
 /// file.
-fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
+pub(crate) fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
     let words = plan.argv.iter().skip(1).flat_map(|argument| {
         let parts = argument.split(|sign: char| sign.is_whitespace() || "\"'=,()".contains(sign));
         std::iter::once(argument.as_str()).chain(parts)
@@ -101,17 +80,13 @@ fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
 }
 
 /// Pins the program, and adds its installation to the policy.
-fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Result<Pinned> {
-    let name = agent.argv.first().map(String::as_str).unwrap_or_default();
-    let named = find(name, agent, policy)?;
+fn pin(policy: &mut Policy, hashes: &mut HashCache, name: &str) -> Result<Pinned> {
     // The caller's names are looked up in the directories of the caller.
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let mut outside = policy.clone();
-    outside.loaded.settings.exec.path.clone_from(&agent.path);
-    let path = if name.contains('/') {
-        named.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(&named))?
-    } else {
-        program::resolve(&outside, name)?
-    };
+    outside.loaded.settings.exec.path = std::env::split_paths(&path).filter(|path| path.is_absolute()).collect();
+    let named = if name.contains('/') { policy.base.join(policy.expand(name)) } else { locate(&outside, name)? };
+    let path = named.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(&named))?;
     let pinned = program::pin(&outside, &path, hashes)?;
     let packages = installation(&pinned.path);
     let mut trees = vec![pinned.path.clone(), pinned.exe.path.clone()];
@@ -124,29 +99,14 @@ fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Res
     if pinned.script.is_some() {
         trees.push(prefix(policy, &pinned.exe.path));
         let interpreter = pinned.exe.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        if let Ok(named) = find(interpreter, agent, policy) {
+        if let Ok(named) = locate(&outside, interpreter) {
             add_pin(policy, &named);
         }
     }
-    trees.extend(agent.programs.iter().cloned());
     for tree in trees {
         policy.allow(&tree, true);
     }
     Ok(pinned)
-}
-
-/// The path of a program as it is named: in the directories of the caller, or relative to the base.
-fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
-    if name.contains('/') {
-        return Ok(policy.base.join(policy.expand(name)));
-    }
-    let pin = policy.exec().pin.get(name).cloned();
-    let mut candidates = agent.path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file());
-    pin.or_else(|| candidates.next()).ok_or_else(|| {
-        Error::not_found(format!("program `{name}` not found on PATH"))
-            .with("rule", "not_found")
-            .hint("install the agent, or give the path of its program")
-    })
 }
 
 /// Makes a program available under its name, with its directory in PATH.

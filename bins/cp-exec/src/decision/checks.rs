@@ -70,26 +70,16 @@ pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
     policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
 
-/// The canonical file of the command's first word. `by_path`: it runs by its path; else it must be the file of its name.
-pub(super) fn resolve_program(
-    policy: &Policy,
-    arguments: &Arguments<'_>,
-    asked: &Path,
-    by_path: bool,
-) -> Result<PathBuf> {
-    let word = arguments.command().unwrap_or_default();
+/// The canonical file that the first word of a command names, of which `asked` is the path.
+pub(super) fn resolve_program(policy: &Policy, word: &str, asked: &Path) -> Result<PathBuf> {
     if !word.contains('/') {
         return resolve(policy, word);
     }
-    let path = asked.canonicalize().map_err(|_| {
+    asked.canonicalize().map_err(|_| {
         Error::not_found(format!("program not found: {}", asked.display()))
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
-    })?;
-    if by_path || resolve(policy, arguments.name()).is_ok_and(|known| known == path) {
-        return Ok(path);
-    }
-    Err(not_of_name(policy, arguments.name(), &path))
+    })
 }
 
 /// The refusal of a file that has an allowed name, but is not found by it.

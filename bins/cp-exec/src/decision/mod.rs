@@ -20,11 +20,11 @@ use std::time::Duration;
 use cp_common::program::approval::Spent;
 use cp_common::{Error, Result};
 
-pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
+pub(crate) use self::agent::{decide_agent, unseen_files};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_governed, check_intent,
-    check_script_place, check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
+    check_script_place, check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
@@ -109,9 +109,10 @@ fn assess_words(policy: &Policy, hashes: &mut HashCache, command: &Command, cwd:
     let served = served(&arguments).filter(|served| !(command.typed && served.reads));
     // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
     check_governed(policy, &arguments, cwd)?;
-    let asked = cwd.join(policy.expand(arguments.command().unwrap_or_default()));
-    let is_path = arguments.command().is_some_and(|word| word.contains('/'));
-    let by_path = is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file));
+    let word = arguments.command().unwrap_or_default();
+    let asked = cwd.join(policy.expand(word));
+    let (is_path, file) = (word.contains('/'), resolve_program(policy, word, &asked));
+    let by_path = is_path && file.as_ref().is_ok_and(|file| runs_by_path(policy, &asked, file));
     let checked = if by_path { Ok(()) } else { check_command_name(policy, &arguments) };
     checked.and_then(|()| check_intent(policy, served)).map_err(|error| add_tool_call_hint(error, policy, served))?;
 
@@ -119,8 +120,11 @@ fn assess_words(policy: &Policy, hashes: &mut HashCache, command: &Command, cwd:
     check_cwd(policy, cwd)?;
     let finding = judge(policy, argv, cwd, Scope::Single).or_refused()?;
     check_script_place(policy, &arguments, cwd)?;
-    let path = resolve_program(policy, &arguments, &asked, by_path)?;
-    let pinned = pin(policy, &path, hashes)?;
+    let file = file?;
+    if is_path && !by_path && !resolve(policy, arguments.name()).is_ok_and(|known| known == file) {
+        return Err(not_of_name(policy, arguments.name(), &file));
+    }
+    let pinned = pin(policy, &file, hashes)?;
     check_target(policy, &pinned.path)?;
     let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], cwd)?);
     check_declared(policy, &arguments, cwd, &pinned.path)?;

@@ -44,21 +44,25 @@ pub(crate) struct Pinned {
 
 /// Resolves a name without slashes to a file.
 pub(crate) fn resolve(policy: &Policy, name: &str) -> Result<PathBuf> {
-    let file = policy.exec().pin.get(name).cloned().map_or_else(|| on_path(policy, name), Ok)?;
+    let file = locate(policy, name)?;
     file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file))
 }
 
-fn on_path(policy: &Policy, name: &str) -> Result<PathBuf> {
+/// The path of a name without slashes, before links are resolved.
+pub(super) fn locate(policy: &Policy, name: &str) -> Result<PathBuf> {
+    if let Some(pin) = policy.exec().pin.get(name) {
+        return Ok(pin.clone());
+    }
     let is_program =
         |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-    if let Some(directory) = policy.exec().path.iter().find(|directory| is_program(&directory.join(name))) {
+    let directories = &policy.exec().path;
+    if let Some(directory) = directories.iter().find(|directory| is_program(&directory.join(name))) {
         return check_directory(directory, policy.loaded.owner).map(|()| directory.join(name));
     }
-    let looked: Vec<String> = policy.exec().path.iter().map(|path| path.display().to_string()).collect();
-    let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
-        .with("rule", "not_found")
-        .with("path", looked);
-    Err(if on_own_path(name).is_some() { allowable(error, "program", name) } else { error })
+    let looked: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
+    let error = Error::not_found(format!("program `{name}` not found")).with("rule", "not_found").with("path", looked);
+    let is_outside = on_own_path(name).is_some();
+    Err(if is_outside { allowable(error, "program", name) } else { error.hint("install it, or give its path") })
 }
 
 /// The files that a name may mean, each with its path before and after links are resolved.

@@ -16,7 +16,7 @@ use cp_common::{Context, Error, Result};
 use cp_egress::{Destination, Network};
 
 use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on, variables};
-use crate::decision::{AgentCommand, UNLIMITED, decide_agent};
+use crate::decision::{Ruling, decide_agent, unseen_files};
 use crate::glob::name_matches;
 use crate::hosts::{AgentFacts, Host, SHELL_FILE};
 use crate::policy::Policy;
@@ -30,6 +30,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("agent", Class::Governed, "exec_result")
 };
 
+/// The time limit of an agent without one: ten years.
+const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
 /// The time that an agent gets to end by itself after a signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The variable of the user's shell, in which agents run command lines.
@@ -96,12 +98,7 @@ impl Args {
             engine.policy.allow(&path, false);
         }
         let facts = self.host().map(|host| &host.facts().agent);
-        let ruling = self.prepare(facts, &engine.policy, context).and_then(|agent| {
-            let (ruling, unseen) = decide_agent(&mut engine.policy, &mut engine.hashes, agent)?;
-            let shown = |path: PathBuf| format!("the agent cannot read {0}; --read {0} shows it", path.display());
-            say(context, "unseen_file", unseen.into_iter().map(shown));
-            Ok(ruling)
-        });
+        let ruling = self.rule(facts, engine, context);
         let ruling = on_record(engine, &self.command, ruling)?;
         // A terminal that the agent does not get is not a source of input.
         let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
@@ -112,8 +109,9 @@ impl Args {
         Ok(prepared)
     }
 
-    /// Prepares the agent: creates its state, and collects its variables and names.
-    fn prepare(&self, facts: Option<&AgentFacts>, policy: &Policy, context: &mut Context) -> Result<AgentCommand> {
+    /// Creates the state of the agent, collects its variables and names, and decides about it.
+    fn rule(&self, facts: Option<&AgentFacts>, engine: &mut Engine, context: &mut Context) -> Result<Ruling> {
+        let Engine { policy, hashes, .. } = engine;
         let argv = match facts {
             Some(facts) if self.command.is_empty() => facts.login.clone(),
             _ => self.command.clone(),
@@ -131,19 +129,19 @@ impl Args {
         let named = named.collect::<std::result::Result<Vec<_>, _>>();
         let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
         domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        // A login needs the loopback interface of this machine, to which the browser returns.
+        let network = if self.login { Network::Host } else { policy.exec().network.with(&domains) };
+        policy.loaded.settings.exec.network = network;
         let script = Some(policy.cp_home.root().join(SHELL_FILE)).filter(|script| script.is_file());
-        Ok(AgentCommand {
-            argv,
-            path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
-            env,
-            state,
-            programs: std::env::current_exe().into_iter().chain(script).collect(),
-            // A login needs the loopback interface of this machine, to which the browser returns.
-            network: if self.login { Network::Host } else { policy.exec().network.with(&domains) },
-            terminal,
-            timeout: self.timeout.map_or(UNLIMITED, Duration::from_secs_f64),
-        })
+        for program in std::env::current_exe().into_iter().chain(script) {
+            policy.allow(&program, true);
+        }
+        let timeout = self.timeout.map_or(UNLIMITED, Duration::from_secs_f64);
+        let mut ruling = decide_agent(policy, hashes, argv, env, state, timeout)?;
+        ruling.plan.terminal = terminal;
+        let shown = |path: PathBuf| format!("the agent cannot read {0}; --read {0} shows it", path.display());
+        say(context, "unseen_file", unseen_files(policy, &ruling.plan).into_iter().map(shown));
+        Ok(ruling)
     }
 
     /// The variables that the agent gets from the environment of this program, those of its host, and its own.
