@@ -39,7 +39,6 @@ mod verbs {
     pub(crate) mod agent;
     pub(crate) mod allow;
     pub(crate) mod approve;
-    pub(crate) mod check;
     pub(crate) mod doctor;
     pub(crate) mod hook;
     pub(crate) mod inside;
@@ -68,7 +67,7 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 enum Verb {
     Agent(verbs::agent::Args),
-    Check(verbs::check::Args),
+    Check(verbs::run::check::Args),
     Policy(verbs::policy::Args),
     Allow(verbs::allow::Args),
     Approve(verbs::approve::Args),
@@ -85,7 +84,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[
         verbs::run::DOC,
         verbs::agent::DOC,
-        verbs::check::DOC,
+        verbs::run::check::DOC,
         verbs::policy::SHOW,
         verbs::policy::INIT,
         verbs::allow::DOC,
@@ -134,7 +133,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         None => verbs::run::run(&cli.args, context),
         Some(Verb::Agent(args)) => verbs::agent::run(&args, context),
-        Some(Verb::Check(args)) => verbs::check::run(&args, context),
+        Some(Verb::Check(args)) => verbs::run::check::run(&args, context),
         Some(Verb::Policy(args)) => verbs::policy::run(&args, context),
         Some(Verb::Allow(args)) => verbs::allow::run(&args, context),
         Some(Verb::Approve(args)) => verbs::approve::run(&args, context),
@@ -153,7 +152,7 @@ mod schemas {
         let here = env!("CARGO_MANIFEST_DIR");
         same_or_update(here, "exec_result", &of_record(schema_for!(crate::exec_result::ExecResult)));
         same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
-        same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Answer)));
+        same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::run::check::Answer)));
         same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
         same_or_update(here, "hook_changed", &schema_for!(crate::verbs::hook::install::Changed));
         same_or_update(here, "hook_answer", &schema_for!(crate::verbs::hook::Answer));

@@ -1,5 +1,6 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
+pub(crate) mod check;
 mod requests;
 
 use std::ffi::OsString;
@@ -21,7 +22,7 @@ use cp_common::{Code, Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(super) use self::requests::Requests;
+use self::requests::Requests;
 use crate::decision;
 use crate::decision::confirm;
 use crate::digest::sha256;
@@ -30,7 +31,7 @@ use crate::policy::{Access, HostCall, Policy};
 use crate::request::{Command, word_text};
 use crate::run::approvals::paused;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, Stream, streams, until_answered};
-use crate::verbs::{allow, check};
+use crate::verbs::allow;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["item", "decision", "tool_result", "summary"],

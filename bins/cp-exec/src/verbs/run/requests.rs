@@ -9,13 +9,12 @@ use cp_common::wire::ToolResult;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::{Args, on_record, ready};
+use super::{Args, check, on_record, ready};
 use crate::decision::{HashCache, confirm};
 use crate::policy::Policy;
 use crate::request::{Call, Command, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
-use crate::verbs::check;
 
 /// The most notices about commands in a closing line.
 const NOTICES: usize = 20;

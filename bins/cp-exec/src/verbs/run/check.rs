@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use crate::exec_result::Executable;
 use cp_common::context::options::StreamOptions;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Source};
@@ -12,12 +11,13 @@ use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Requests;
 use crate::decision::{self, Decision, HashCache, confirm};
+use crate::exec_result::Executable;
 use crate::policy::{Policy, Verdict};
 use crate::refusal::with_members;
 use crate::request::Command;
 use crate::run::Engine;
-use crate::verbs::run::{self, Requests};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
@@ -100,7 +100,7 @@ impl Reply for Answer {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut engine = Engine::new(context, &[])?;
     if args.string.is_none() && args.command.is_empty() {
-        let no_options = run::Args::default();
+        let no_options = super::Args::default();
         let mut checks = Requests { engine, args: &no_options, env: Vec::new(), preview: Some(answer_about) };
         return filter::run(&mut checks, Source::Input, args.stream, context);
     }
