@@ -47,21 +47,25 @@ fn replaced<T>(args: &Args, context: &Context) -> Result<T> {
     std::env::set_current_dir(&directory).map_err(|e| Error::io("--cwd", e).in_file(&directory))?;
     match &args.string {
         Some(line) => replaced_by_line(line, &variables),
-        None => Err(not_started(&args.command[0], &args.command[1..], &variables)),
+        None => replaced_by(&args.command[0], &args.command[1..], &variables),
     }
 }
 
 /// Replaces this process by a shell that runs a line. Returns only on failure.
 fn replaced_by_line<T>(line: &str, variables: &BTreeMap<&str, String>) -> Result<T> {
     let (shell, words) = shell_words(line)?;
-    Err(not_started(shell.as_ref(), &words[1..], variables))
+    replaced_by(shell, &words[1..], variables)
 }
 
-/// Replaces this process by a program; returns the reason why it does not start.
-fn not_started(program: &OsStr, words: &[impl AsRef<OsStr>], variables: &BTreeMap<&str, String>) -> Error {
-    let failed = replace(program, words, variables);
+/// Replaces this process by a program. Returns only on failure.
+pub(super) fn replaced_by<T>(
+    program: impl AsRef<OsStr>,
+    words: &[impl AsRef<OsStr>],
+    variables: &BTreeMap<&str, String>,
+) -> Result<T> {
+    let failed = replace(&program, words, variables);
     let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
-    Error::new(code, format!("{}: {failed}", program.display())).with("rule", "not_executable")
+    Err(Error::new(code, format!("{}: {failed}", program.as_ref().display())).with("rule", "not_executable"))
 }
 
 /// Answers a hook, or runs a line of the agent's shell as it is. The other verbs change a configuration.

@@ -10,12 +10,12 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use cp_common::context::given::unreadable;
 use cp_common::context::options::positive_seconds;
-use cp_common::output::{Severity, line_to_stderr, to_stderr};
+use cp_common::output::{Format, Severity, line_to_stderr, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_egress::{Destination, Network};
 
-use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on, variables};
+use super::run::{answer, begin, is_live, notice_of_repository, on_record, pass_on, variables};
 use crate::decision::{Ruling, decide_agent, unseen_files};
 use crate::glob::name_matches;
 use crate::hosts::{AgentFacts, Host, SHELL_FILE};
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     context.out.outlive_reader();
     let outcome = args.start(&mut engine, context).and_then(|prepared| supervise(prepared, &mut engine, context));
-    answer_live(outcome, context)
+    let is_passed = context.out.format() == Format::Raw || outcome.is_ok() && is_live(context);
+    answer(outcome, is_passed, context)
 }
 
 impl Args {

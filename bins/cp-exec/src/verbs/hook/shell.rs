@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use cp_common::coprocess::replace;
 use cp_common::home::config::variable;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
@@ -19,6 +18,7 @@ use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
 use crate::tools::filesystem;
+use crate::verbs::inside::replaced_by;
 use crate::verbs::run;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -48,7 +48,7 @@ const LONGEST: u64 = 4096;
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let ours = Command::of(args.host, context)?;
     if args.line == ours.line() {
-        return Err(replace_by("/bin/sh".as_ref(), &["-c", &args.line]));
+        return replaced_by("/bin/sh", &["-c", &args.line], &BTreeMap::new());
     }
     let Some(session) = variable("CLAUDE_CODE_SESSION_ID").filter(|id| !id.contains(['/', '\n'])) else {
         return Err(Error::usage("CLAUDE_CODE_SESSION_ID is not set").hint("only an agent starts `cp-exec hook shell`"));
@@ -56,13 +56,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if variable("CLAUDE_CODE_CHILD_SESSION").is_none() {
         let (gate, given) = (Path::new(&ours.program).with_file_name("cp-mcp"), words::split(&args.line)?.argv);
         let given: Vec<&str> = given.iter().map(String::as_str).collect();
-        return Err(match &given[..] {
-            // Our own server programs are started as they are, and others behind our gate.
+        // Our own server programs are started as they are, and others behind our gate.
+        let words = match &given[..] {
             [first, "--home", own_home, ..] if Path::new(first) == gate && *own_home == ours.home => {
-                replace_by(&gate, &given[1..])
+                given[1..].to_vec()
             }
-            _ => replace_by(&gate, &[&["--home", &ours.home, "proxy", "--"], &given[..]].concat()),
-        });
+            _ => [&["--home", &ours.home, "proxy", "--"], &given[..]].concat(),
+        };
+        return replaced_by(&gate, &words, &BTreeMap::new());
     }
     let cwd = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
     // The lock is released before the command runs, because the hook may be asked about other calls meanwhile.
@@ -93,12 +94,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         drop(pass_cwd_on(&engine.policy, name, &wrapped.cwd_file));
     }
     Ok(())
-}
-
-/// Replaces this process; returns only on failure.
-fn replace_by(program: &Path, words: &[&str]) -> Error {
-    let failed = replace(program, words, &BTreeMap::new());
-    Error::io("cannot be started", failed).with("program", program.display().to_string())
 }
 
 /// The name of the file with the working directory, if it has the form that Claude Code gives it.

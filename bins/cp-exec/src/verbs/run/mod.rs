@@ -203,7 +203,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
         note_unread_input(READ_INPUT, context);
     }
     let refused = if may_ask(engine, args, context) { allow::refused(&outcome) } else { Vec::new() };
-    let answered = answer(outcome, context);
+    let answered = answer(outcome, context.out.format() == Format::Raw, context);
     context.out.flush()?;
     allow::offer(&refused, context)?;
     answered
@@ -229,9 +229,9 @@ impl Args {
     }
 }
 
-/// Answers the one command, or exits with its status.
-fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
-    if context.out.format() == Format::Raw {
+/// Answers with a run, or exits with its status if its output was passed on.
+pub(super) fn answer(outcome: Result<FinishedRun>, is_passed: bool, context: &mut Context) -> Result<()> {
+    if is_passed {
         exit_with_status(&outcome, context);
         return Ok(());
     }
@@ -247,15 +247,6 @@ fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
 /// True unless the caller explicitly asks for JSON: the output of an agent is passed on, also into a pipe.
 pub(super) fn is_live(context: &Context) -> bool {
     !context.options.json && context.options.format != Some(Format::Json)
-}
-
-/// Answers with a run whose output was passed on: with its exit status, or in JSON with the result.
-pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
-    if outcome.is_err() || !is_live(context) {
-        return answer(outcome, context);
-    }
-    exit_with_status(&outcome, context);
-    Ok(())
 }
 
 /// Exits with the status of the command, as a chain loader does. If another failure counts more, standard error has it,
