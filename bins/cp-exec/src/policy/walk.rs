@@ -3,8 +3,8 @@
 //! other, and paths are built only for entries that can match.
 
 use std::cmp::Reverse;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
@@ -15,7 +15,7 @@ use super::hidden::is_environment_file;
 use super::patterns::Pattern;
 use super::{Policy, built_in};
 use crate::glob::name_matches;
-use crate::names::{Guarded, Guards, MatchState, may_matter};
+use crate::names::{Guarded, Guards, may_matter};
 use crate::nofollow::{self, each};
 use crate::refusal::refuse;
 use crate::sandbox::plan::{Operation, Place};
@@ -39,11 +39,10 @@ impl Policy {
         walk.skipped = self.masks().into_iter().chain(unsearched.iter().cloned()).collect();
         let roots = roots.iter().copied().filter(|root| !is_of_the_system(root) && !is_unsearched(root));
         for root in outermost(roots.chain(guarded.iter().copied())) {
-            let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(MatchState::root);
+            let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(PathBuf::new);
             walk.inner = guarded.iter().copied().filter(|inner| *inner != root && inner.starts_with(root)).collect();
             walk.tree(root, !is_of_the_system(root), within)?;
         }
-        walk.linked()?;
         Ok((walk.found, walk.guards.finish()))
     }
 
@@ -79,8 +78,7 @@ impl Guarded {
         let roots = outermost(trees.iter().map(PathBuf::as_path));
         let guards = Guards::new(known, Some(links), roots.iter().map(|tree| tree.to_path_buf()).collect());
         let mut walk = Walk::new(Vec::new(), guards, most);
-        let walked = roots.into_iter().try_for_each(|root| walk.tree(root, false, Some(MatchState::root())));
-        let walked = walked.and_then(|()| walk.linked());
+        let walked = roots.into_iter().try_for_each(|root| walk.tree(root, false, Some(PathBuf::new())));
         (walk.guards.finish(), walked.err())
     }
 }
@@ -103,8 +101,8 @@ struct PendingDirectory {
     path: PathBuf,
     /// True if names that the policy hides or keeps read-only are searched for.
     names: bool,
-    /// The guarded names that are searched for.
-    guarded: Option<MatchState>,
+    /// Its path below the tree that is searched for guarded names, if it lies in one.
+    guarded: Option<PathBuf>,
 }
 
 /// What was read of a directory.
@@ -138,7 +136,7 @@ impl<'a> Walk<'a> {
         Self { patterns, found, guards, skipped, inner, left: most, most }
     }
 
-    fn tree(&mut self, root: &Path, names: bool, guarded: Option<MatchState>) -> Result<()> {
+    fn tree(&mut self, root: &Path, names: bool, guarded: Option<PathBuf>) -> Result<()> {
         let mut level = vec![PendingDirectory { path: root.to_owned(), names, guarded }];
         let mut is_root = true;
         while !level.is_empty() {
@@ -163,14 +161,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Searches the targets of links with guarded names.
-    fn linked(&mut self) -> Result<()> {
-        while let Some((place, within)) = self.guards.linked.pop() {
-            self.tree(&place, false, Some(within))?;
-        }
-        Ok(())
-    }
-
     /// Hides a directory that cannot be searched, because its owner could change its mode, and git could find a
     /// repository in it.
     fn hide(&mut self, PendingDirectory { path, names, guarded }: PendingDirectory) {
@@ -186,13 +176,12 @@ impl<'a> Walk<'a> {
             for (part, known) in parts.iter_mut().zip([c"HEAD", c"objects", c"refs", c"commondir"]) {
                 *part |= name == known;
             }
-            let name = name.to_bytes();
-            let guarded = || directory.guarded.as_ref().map(|within| within.below(name));
+            let name = OsStr::from_bytes(name.to_bytes());
             if kind == FileType::Directory
-                || directory.names && self.may_match(name, kind)
-                || guarded().is_some_and(|inside| may_matter(inside.as_ref(), name, kind))
+                || directory.names && self.may_match(name.as_bytes(), kind)
+                || directory.guarded.is_some() && may_matter(name, kind)
             {
-                entries.push((OsString::from_vec(name.to_owned()), kind));
+                entries.push((name.to_owned(), kind));
             }
         })?;
         Ok(Listing { entries, count, is_bare: matches!(parts, [true, true, true, _] | [true, _, _, true]) })
@@ -219,13 +208,12 @@ impl<'a> Walk<'a> {
         }
         for (name, kind) in entries {
             let path = directory.path.join(&name);
-            let name = name.as_encoded_bytes();
-            let is_hidden = directory.names && self.may_match(name, kind) && self.find(&path);
+            let is_hidden = directory.names && self.may_match(name.as_bytes(), kind) && self.find(&path);
             let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
             let names = directory.names && !is_hidden && !self.skipped.iter().any(|skipped| is_path(skipped));
             let guarded = match &directory.guarded {
-                Some(within) => self.guards.record(within.below(name), name, kind, &path),
-                None => self.inner.iter().any(|inner| is_path(inner)).then(MatchState::root),
+                Some(within) => Some(within.join(&name)).filter(|below| self.guards.record(below, kind, &path)),
+                None => self.inner.iter().any(|inner| is_path(inner)).then(PathBuf::new),
             };
             if kind != FileType::Directory || !names && guarded.is_none() {
                 continue;
@@ -381,12 +369,12 @@ mod tests {
         let links = [trees.root.join("a/.vscode"), trees.root.join(".profile")];
         let (found, error) = Guarded::in_trees(&roots, &[], &links, 100);
         assert!(error.is_none());
-        assert_eq!(trees.below(&found.paths), ["a/b/.envrc", "cfg/tasks.json", "env.sh"]);
+        assert_eq!(trees.below(&found.paths), ["a/b/.envrc", "cfg", "env.sh"]);
         assert_eq!(trees.below(&found.bare), ["bare", "parted"]);
         assert_eq!(trees.below(&found.links), [".husky", ".profile", "a/.vscode"]);
         assert_eq!(trees.below(&found.repositories), ["a/.git"]);
         // A link that is not followed does not give a guarded name to other paths.
         let (found, _) = Guarded::in_trees(&roots, &found.repositories, &[], 100);
-        assert!(found.repositories.is_empty() && !found.paths.contains(&trees.root.join("cfg/tasks.json")));
+        assert!(found.repositories.is_empty() && !found.paths.contains(&trees.root.join("cfg")));
     }
 }
