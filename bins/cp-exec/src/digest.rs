@@ -2,9 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use cp_common::home::Home;
 use cp_common::keys::{Key, hex};
-use cp_ledger::format::canonical;
 use cp_ledger::format::line::Hash;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -38,29 +36,11 @@ pub(crate) fn hash_of(mut reader: impl Read) -> io::Result<Hash> {
     copy(&mut reader, &mut io::sink())
 }
 
-/// Hashes values under the key of the home's tokens.
-pub(crate) struct KeyedHasher(Option<Key>);
-
-impl KeyedHasher {
-    /// Uses the token key of a home, which is created at first use. If the home is not writable there is no key, and
-    /// entries have no hashes.
-    pub(crate) fn of_home(home: &Home) -> Self {
-        Self(Key::of_home(home).ok())
-    }
-
-    /// Maps each name to the keyed hash of its value.
-    pub(crate) fn tag_all(&self, pairs: &[(String, String)]) -> Map<String, Value> {
-        pairs.iter().map(|(name, value)| (name.clone(), self.of(name, value))).collect()
-    }
-
-    /// Returns the tag of a command in normal form.
-    pub(crate) fn of_command(&self, value: &[u8]) -> Option<String> {
-        self.0.as_ref().map(|key| canonical::tag_of_command(value, key))
-    }
-
-    fn of(&self, name: &str, value: &str) -> Value {
-        let Some(key) = &self.0 else { return Value::Null };
-        let tag = key.tag(&[b"environment\0", name.as_bytes(), b"\0", value.as_bytes()]);
-        format!("hmac-sha256:{}", hex(&tag)).into()
-    }
+/// Maps each name to the hash of its value under the token key of the home. Without a key there are no hashes.
+pub(crate) fn tag_all(key: Option<&Key>, pairs: &[(String, String)]) -> Map<String, Value> {
+    let tag = |name: &str, value: &str| {
+        let tag = key?.tag(&[b"environment\0", name.as_bytes(), b"\0", value.as_bytes()]);
+        Some(format!("hmac-sha256:{}", hex(&tag)))
+    };
+    pairs.iter().map(|(name, value)| (name.clone(), tag(name, value).into())).collect()
 }

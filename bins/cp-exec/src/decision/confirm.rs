@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
+use cp_common::keys::Key;
 use cp_common::program::approval::{self, Spent};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
 
 use super::{Decision, Ruling};
-use crate::digest::{KeyedHasher, sha256};
+use crate::digest::{sha256, tag_all};
 use crate::policy::Policy;
 use crate::rules::Finding;
 
@@ -21,7 +22,7 @@ fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let (plan, decision) = (&ruling.plan, &ruling.decision);
     let Decision { argv, variables, cwd, finding, timeout, stdin, pinned, .. } = decision;
     // Hashes of the values, because a pending approval is stored in a file.
-    let env = KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env);
+    let env = tag_all(Key::of_home(&policy.cp_home).ok().as_ref(), &plan.env);
     let uid = rustix::process::getuid().as_raw();
     let limits = (timeout.as_millis(), plan.limits, plan.profile, &plan.network);
     let request = ("run", argv, &plan.cwd.path, env, stdin, limits, uid);
@@ -51,7 +52,7 @@ pub(super) fn approval_of_step(
     finding: &Finding,
 ) -> Result<Approval> {
     let shown = shown(argv, variables.iter().map(|(name, _)| name), cwd, finding);
-    let variables = KeyedHasher::of_home(&policy.cp_home).tag_all(variables);
+    let variables = tag_all(Key::of_home(&policy.cp_home).ok().as_ref(), variables);
     let request = ("step", argv, cwd, variables, rustix::process::getuid().as_raw());
     new_approval(policy, Action::Run, finding.is_final, shown, &request, program.map(str::to_owned))
 }

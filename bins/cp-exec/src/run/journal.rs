@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::exec_result::{FileChange, FilesChanged};
+use cp_common::keys::Key;
 use cp_common::output::has_lost_reader;
 use cp_common::wire::{Approval, Receipt};
 use cp_common::{Code, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::approval::Said;
-use cp_ledger::format::canonical::{ExecResult, exec_command, exec_result, hash_normal};
+use cp_ledger::format::canonical::{ExecResult, exec_command, exec_result, hash_normal, tag_of_command};
 use cp_ledger::format::line::Line;
 use cp_ledger::read::backward;
 use cp_ledger::read::segments::segments_of;
@@ -25,7 +26,7 @@ use super::result::{Outcome, milliseconds};
 use super::streams::Capture;
 use crate::changes::Changes;
 use crate::decision::Ruling;
-use crate::digest::{KeyedHasher, sha256};
+use crate::digest::{sha256, tag_all};
 use crate::git_dir::Snapshot;
 use crate::guard::settle::Settled;
 use crate::policy::{Actor, HostCall, Policy};
@@ -52,7 +53,8 @@ pub(crate) struct HostDecision {
 pub(crate) struct Journal {
     path: PathBuf,
     ledger: Option<Ledger>,
-    keyed: KeyedHasher,
+    /// The token key of the home, which is created at first use; `None` if the home is not writable.
+    key: Option<Key>,
     actor: Actor,
     /// The hash of the policy in force.
     policy: String,
@@ -64,7 +66,7 @@ impl Journal {
         Self {
             path: policy.ledger.clone(),
             ledger: None,
-            keyed: KeyedHasher::of_home(&policy.cp_home),
+            key: Key::of_home(&policy.cp_home).ok(),
             actor: policy.actor.clone(),
             policy: policy.sha256().to_owned(),
         }
@@ -79,7 +81,9 @@ impl Journal {
         // The hash of a command that contains a secret is keyed.
         let entry = match self.ledger()?.redactor().redact(&mut command.clone(), 0) {
             0 => self.entry("exec.intent").with("command_hash", &hash_normal(&command)),
-            _ => self.entry("exec.intent").with("command_hmac", &self.keyed.of_command(&command)),
+            _ => self
+                .entry("exec.intent")
+                .with("command_hmac", &self.key.as_ref().map(|key| tag_of_command(&command, key))),
         };
         let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
         self.durably(entry.data(&json!({
@@ -94,7 +98,7 @@ impl Journal {
                 "cached": pinned.cached,
                 "interpreter": interpreter,
             },
-            "env": self.keyed.tag_all(&plan.env),
+            "env": tag_all(self.key.as_ref(), &plan.env),
             "stdin": decision.stdin,
             "timeout_ms": milliseconds(decision.timeout),
             "profile": plan.profile,
