@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         let base = |at: usize| argv.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
         let applet = is_multicall(base(0)) && argv.get(1).is_some_and(|word| !word.starts_with('-'));
         let (name, start) = (base(usize::from(applet)), 1 + usize::from(applet));
-        let program = data::family_of(name).and_then(|family| family.program(name));
+        let program = data::program(name);
         let (options, operands) = (Vec::new(), Vec::new());
         let mut arguments = Self { argv, name, program, start, options, operands, leading: 0 };
         arguments.classify();
@@ -54,7 +54,7 @@ impl<'a> Arguments<'a> {
 
     fn classify(&mut self) {
         let program = self.program;
-        let stops = program.is_some_and(|program| program.stops);
+        let stops = program.is_some_and(Program::stops);
         let mut known = program.map_or("", |program| &program.options);
         let mut words = self.words().iter().map(String::as_str);
         let (mut is_ended, mut doubt) = (false, false);
@@ -71,9 +71,9 @@ impl<'a> Arguments<'a> {
             } else if !(stops && is_first && self.options.is_empty() && word.starts_with('+')) {
                 // A toolchain of cargo, as `+stable`, is not an operand.
                 self.operands.push(Operand { word, doubtful, after_dashes: is_ended });
-                if let Some(program) = program.filter(|program| is_first && program.stops) {
+                if let Some(program) = program.filter(|program| is_first && program.stops()) {
                     self.leading = self.options.len();
-                    (known, is_ended) = (program.options_of(word), program.script.is_some());
+                    (known, is_ended) = (&program.command_options, program.instead_of_script.is_some());
                 }
             }
         }
@@ -85,10 +85,7 @@ impl<'a> Arguments<'a> {
     /// Adds a long option. True if the next word may be its value.
     fn long(&mut self, word: &'a str, known: &str, words: &mut impl Iterator<Item = &'a str>) -> bool {
         let (name, attached) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-        let takes = Takes::of(known, Name::Long(name)).or_else(|| {
-            let negated = name.strip_prefix("no-")?;
-            Takes::of(known, Name::Long(negated)).map(|_| Takes::Nothing)
-        });
+        let takes = Takes::of(known, Name::Long(name));
         let value = if attached.is_none() && takes == Some(Takes::Value) { words.next() } else { attached };
         self.options.push((Name::Long(name), value));
         takes.is_none() && attached.is_none()
@@ -131,7 +128,7 @@ impl<'a> Arguments<'a> {
     /// The options, or those after the program's own command. The options before it are of the program, such as
     /// `git -C DIR`.
     pub(super) fn options(&self, is_of_command: bool) -> &[Given<'a>] {
-        let has_commands = self.program.is_some_and(|program| program.stops && program.script.is_none());
+        let has_commands = self.program.is_some_and(|program| !program.command_options.is_empty());
         &self.options[if is_of_command && has_commands { self.leading } else { 0 }..]
     }
 
@@ -145,27 +142,21 @@ impl<'a> Arguments<'a> {
         split_command(&self.operands).1
     }
 
-    /// True if the program's own command is one of these, by its name, an alias or its beginning: `push`, or `stash
+    /// True if the program's own command is one of these, by its name: `push`, or `stash
     /// drop` with the command within the command. `*` matches any run of characters.
     pub(crate) fn is_command(&self, commands: &[impl AsRef<str>]) -> bool {
         commands.iter().any(|phrase| {
             let (first, second) =
                 phrase.as_ref().split_once(' ').map_or((phrase.as_ref(), None), |(a, b)| (a, Some(b)));
-            let canonical = |word| self.program.and_then(|program| program.canonical(word));
             let (names, rest) = split_command(&self.operands);
-            names.iter().any(|name| {
-                name_matches(first, name.word) || canonical(name.word).is_some_and(|name| name_matches(first, name))
-            }) && second.is_none_or(|second| split_command(rest).0.iter().any(|name| name_matches(second, name.word)))
+            names.iter().any(|name| name_matches(first, name.word))
+                && second.is_none_or(|second| split_command(rest).0.iter().any(|name| name_matches(second, name.word)))
         })
     }
 
     /// The directories that options before the first operand change to, in order.
     pub(crate) fn directories(&self) -> impl Iterator<Item = &'a str> {
-        let letter = self.program.and_then(|program| program.directory);
-        self.options[..self.leading].iter().filter_map(move |(name, value)| match name {
-            Name::Letter(found) if letter == Some(*found) => *value,
-            _ => None,
-        })
+        values_of(&self.options[..self.leading], &["-C"])
     }
 
     /// The words that may be paths: operands, and values of options.
@@ -176,15 +167,13 @@ impl<'a> Arguments<'a> {
 
     /// The script that an interpreter runs, and the words after it.
     pub(crate) fn script(&self) -> Option<(&'a str, &'a [String])> {
-        let script = self.program?.script.as_ref()?;
-        if has_option(&self.options, &script.instead) {
+        let script = self.operands.first()?.word;
+        if has_option(&self.options, self.program?.instead_of_script.as_ref()?) {
             return None;
         }
-        let path = values_of(&self.options, &script.file).next();
-        let path = path.or_else(|| self.operands.first().map(|operand| operand.word))?;
         let words = self.words();
-        let at = words.iter().position(|word| *word == path).map_or(words.len(), |at| at + 1);
-        Some((path, &words[at..]))
+        let at = words.iter().position(|word| word == script).map_or(words.len(), |at| at + 1);
+        Some((script, &words[at..]))
     }
 }
 

@@ -1,13 +1,7 @@
-//! The data of the rules: one file for each program or small family, parsed when a rule is needed for one of its
-//! programs.
-//!
-//! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`) and the
-//! rules (`[[rule]]`). Roles that need no arguments are in `roles.toml`.
-//!
-//! A family has a [`Program`], with the syntax of its options, for each program that has its own options.
+//! The data of the rules, in `rules.toml`: roles of programs, the grammar of options (`[[program]]`), and the rules
+//! (`[[rule]]`).
 
-use std::collections::BTreeMap;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 
@@ -15,29 +9,21 @@ use crate::data::parsed;
 use crate::glob::name_matches;
 use crate::policy::Verdict;
 
-const TEXTS: [&str; 12] = [
-    include_str!("data/cargo.toml"),
-    include_str!("data/databases.toml"),
-    include_str!("data/deploy.toml"),
-    include_str!("data/files.toml"),
-    include_str!("data/git.toml"),
-    include_str!("data/github.toml"),
-    include_str!("data/interpreters.toml"),
-    include_str!("data/npm.toml"),
-    include_str!("data/packages.toml"),
-    include_str!("data/python.toml"),
-    include_str!("data/ssh.toml"),
-    include_str!("data/system.toml"),
-];
-
-/// The rules and grammars of some programs.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Family {
-    programs: Vec<String>,
+/// Everything in `rules.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Data {
+    /// Programs that start the program that their operands name.
+    pub wrappers: Vec<String>,
+    pub shells: Vec<String>,
+    /// Subcommands of any program that publish or delete.
+    pub final_commands: Vec<String>,
+    pub served: Vec<Served>,
     program: Vec<Program>,
     pub rule: Vec<Rule>,
 }
+
+pub(super) static DATA: LazyLock<Data> = LazyLock::new(|| parsed(include_str!("rules.toml")));
 
 /// A rule about arguments.
 #[derive(Debug, Deserialize)]
@@ -45,17 +31,13 @@ pub(crate) struct Family {
 pub(crate) struct Rule {
     /// Its name on the record.
     pub id: String,
-    /// The programs to which it applies; `*` matches any run of characters. Empty: every program of the file.
-    #[serde(default)]
-    commands: Vec<String>,
+    /// The programs to which it applies; `*` matches any run of characters.
+    pub commands: Vec<String>,
     /// It applies to a command line that matches one of these clauses. Empty: any command line.
     #[serde(default)]
     when: Vec<Clause>,
     pub decision: Verdict,
     pub kind: Kind,
-    /// It also applies to programs that other programs start.
-    #[serde(default = "yes")]
-    pub in_children: bool,
     /// A confirmation is valid for one run only.
     #[serde(default = "yes", rename = "final")]
     pub is_final: bool,
@@ -80,26 +62,13 @@ pub(crate) enum Kind {
     Destroys,
     /// Changes data that other people see.
     Publishes,
-    /// Discards changes that exist nowhere else.
-    Discards,
+    /// It matters only if the command itself does it, not if another program starts it: discards changes, writes the
+    /// configuration of the repository, or opens a shell on another machine.
+    Direct,
     /// Removes or changes files of the write paths, which a run keeps for undo.
     Removes,
     /// Gains privileges, leaves the sandbox, or changes the machine.
     Escalates,
-    /// Changes the configuration of the repository.
-    WritesConfig,
-}
-
-/// Programs by their role, independent of their arguments.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Roles {
-    /// Programs that start the program that their operands name.
-    pub wrappers: Vec<String>,
-    pub shells: Vec<String>,
-    /// Subcommands of any program that publish or delete.
-    pub final_commands: Vec<String>,
-    pub served: Vec<Served>,
 }
 
 /// A command that a tool call replaces.
@@ -126,16 +95,14 @@ pub(super) fn is_named(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| name_matches(pattern, name))
 }
 
-impl Family {
-    /// The grammar of one of its programs.
-    pub(super) fn program(&self, name: &str) -> Option<&Program> {
-        self.program.iter().find(|program| is_named(&program.names, name))
-    }
+/// The rules for a program.
+pub(super) fn rules_of(name: &str) -> impl Iterator<Item = &'static Rule> {
+    DATA.rule.iter().filter(move |rule| is_named(&rule.commands, name))
+}
 
-    /// The rules for one of its programs.
-    pub(super) fn rules_of(&self, name: &str) -> impl Iterator<Item = &Rule> {
-        self.rule.iter().filter(move |rule| rule.commands.is_empty() || is_named(&rule.commands, name))
-    }
+/// The grammar of a program.
+pub(super) fn program(name: &str) -> Option<&'static Program> {
+    DATA.program.iter().find(|program| is_named(&program.names, name))
 }
 
 impl Rule {
@@ -143,29 +110,6 @@ impl Rule {
     pub(super) fn holds(&self, is: impl Fn(&Clause) -> bool) -> bool {
         self.when.is_empty() || self.when.iter().any(is)
     }
-}
-
-/// The family of a program.
-pub(super) fn family_of(name: &str) -> Option<&'static Family> {
-    static PROGRAMS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
-        TEXTS.iter().map(|text| parsed::<Family>(text.lines().next().unwrap_or_default()).programs).collect()
-    });
-    PROGRAMS.iter().position(|programs| is_named(programs, name)).map(family)
-}
-
-#[cfg(test)]
-pub(super) fn families() -> impl Iterator<Item = &'static Family> {
-    (0..TEXTS.len()).map(family)
-}
-
-fn family(at: usize) -> &'static Family {
-    static FAMILIES: [OnceLock<Family>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
-    FAMILIES[at].get_or_init(|| parsed(TEXTS[at]))
-}
-
-pub(super) fn roles() -> &'static Roles {
-    static ROLES: LazyLock<Roles> = LazyLock::new(|| parsed(include_str!("data/roles.toml")));
-    &ROLES
 }
 
 /// A test over arguments: all of its members hold.
@@ -213,28 +157,17 @@ pub(super) struct Program {
     pub options: String,
     /// `-name` and `--name` are the same option.
     pub one_dash: bool,
-    /// Options end at the first operand, which is a command of the program or a script.
-    pub stops: bool,
-    /// The program runs its first operand as a script.
-    pub script: Option<Script>,
-    /// The options of each command; `*` is any other command.
-    commands: BTreeMap<String, String>,
-    /// Other names of commands.
-    aliases: BTreeMap<String, String>,
-    /// The commands of a program that accepts their unambiguous beginnings.
-    abbreviates: Vec<String>,
-    /// The letter of the option that changes the working directory.
-    pub directory: Option<char>,
+    /// The options that replace the script of a program that runs its first operand as one.
+    pub instead_of_script: Option<Vec<String>>,
+    /// The options after the first operand, if that is a command of the program.
+    pub command_options: String,
 }
 
-/// The ways in which an interpreter gets its script.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Script {
-    /// Options whose value is the script.
-    pub file: Vec<String>,
-    /// Options that replace the script.
-    pub instead: Vec<String>,
+impl Program {
+    /// True if its own options end at the first operand, which is a command of the program or a script.
+    pub(super) fn stops(&self) -> bool {
+        self.instead_of_script.is_some() || !self.command_options.is_empty()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,57 +206,5 @@ impl Takes {
         });
         // The shortest is the option itself, if the name is written in full.
         entries.filter(|(option, _)| name.is(option)).min_by_key(|(option, _)| option.len()).map(|(_, takes)| takes)
-    }
-}
-
-impl Program {
-    /// The options after a command.
-    pub(super) fn options_of(&self, command: &str) -> &str {
-        let own = self.commands.get(self.canonical(command).unwrap_or(command)).or_else(|| self.commands.get("*"));
-        own.map_or("", String::as_str)
-    }
-
-    /// The command that an alias or an unambiguous beginning stands for.
-    pub(super) fn canonical<'a>(&'a self, word: &'a str) -> Option<&'a str> {
-        if let Some(command) = self.aliases.get(word) {
-            return Some(command);
-        }
-        if self.abbreviates.iter().any(|command| command == word) {
-            return None;
-        }
-        self.abbreviates.iter().find(|command| command.starts_with(word)).map(String::as_str)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    #[test]
-    fn rule_files_parse_and_first_line_lists_programs() {
-        for text in TEXTS {
-            let family: Family = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-            let first: Family = toml::from_str(text.lines().next().unwrap()).unwrap();
-            assert!(!first.programs.is_empty() && first.programs == family.programs, "{text}");
-            let named = family.program.iter().flat_map(|program| &program.names);
-            let named = named.chain(family.rule.iter().flat_map(|rule| &rule.commands));
-            for name in named {
-                assert!(family.programs.contains(name), "{name} is not in the first line of its file");
-            }
-        }
-        let roles: Roles = toml::from_str(include_str!("data/roles.toml")).unwrap();
-        assert!(!roles.wrappers.is_empty() && !roles.shells.is_empty());
-    }
-
-    #[test]
-    fn rule_files_have_distinct_programs() {
-        let mut seen = BTreeMap::new();
-        for (at, family) in families().enumerate() {
-            for program in &family.programs {
-                assert_eq!(seen.insert(program, at), None, "{program}");
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@ use cp_common::Result;
 use cp_common::home::resolved;
 
 use super::arguments::{Arguments, has_option, values_of};
-use super::data::{self, Clause, Kind, Place, Rule as BuiltIn, roles};
+use super::data::{self, Clause, DATA, Kind, Place, Rule as BuiltIn};
 use crate::glob::name_matches;
 use crate::policy::{Policy, Rule, Verdict, expand};
 use crate::refusal::refuse;
@@ -27,7 +27,7 @@ impl Scope {
         match self {
             Self::Single => true,
             Self::Line => rule.kind != Kind::Removes,
-            Self::Child => rule.in_children && matches!(rule.kind, Kind::Destroys | Kind::Publishes | Kind::Escalates),
+            Self::Child => matches!(rule.kind, Kind::Destroys | Kind::Publishes | Kind::Escalates),
         }
     }
 }
@@ -53,8 +53,8 @@ pub(super) fn of_data<'a>(
     places: &'a Places<'_>,
     holds: impl Fn(&BuiltIn) -> bool + 'a,
 ) -> impl Iterator<Item = Finding> + 'a {
-    let rules = data::family_of(arguments.name()).into_iter().flat_map(|family| family.rules_of(arguments.name()));
-    let rules = rules.filter(move |rule| holds(rule) && rule.holds(|clause| clause.holds(arguments, places)));
+    let rules = data::rules_of(arguments.name())
+        .filter(move |rule| holds(rule) && rule.holds(|clause| clause.holds(arguments, places)));
     rules.map(|rule| Finding {
         verdict: rule.decision,
         rule: rule.id.clone(),
@@ -73,7 +73,7 @@ fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Opt
         verdict: rule.decision,
         rule: format!("policy.{}", rule.command),
         reason: rule.reason.clone().unwrap_or_else(|| format!("a rule of the policy about `{}`", rule.command)),
-        is_final: arguments.is_command(&roles().final_commands)
+        is_final: arguments.is_command(&DATA.final_commands)
             || of_data(arguments, places, |_| true).any(|it| it.is_final),
         hint: None,
     })
@@ -200,8 +200,8 @@ mod tests {
                 [Deny, Deny, Allow],
                 ["git config a.b c", "git config --unset a.b", "git submodule init", "git remote add a b"],
             ),
-            ([Ask, Allow, Allow], ["rm -rf x", "dd of=x", "find . -delete", "rsync --delete a b"]),
-            ([Allow; 3], ["cp a b", "sed -i s/a/b/ x", "git stash pop", "git commit -m push"]),
+            ([Ask, Allow, Allow], ["rm -rf x", "dd of=x", "shred x", "unlink x"]),
+            ([Allow; 3], ["cp a b", "sed -i s/a/b/ x", "find . -delete", "git commit -m push"]),
             ([Allow; 3], ["python3 -c x", "bash -c 'rm x'", "env git push", "find . -exec rm {} +"]),
         ] {
             for line in lines {

@@ -1,6 +1,6 @@
 //! Rules about arguments: the command lines that destroy, publish, discard or escalate. The strictest verdict wins.
 //!
-//! - `data/`: the rules, and how their programs read arguments, one file for each family; [`mod@data`] loads them.
+//! - `rules.toml`: the rules, and how their programs read arguments; [`mod@data`] loads it.
 //! - [`Arguments`]: a command line, read by the grammar of its program.
 //! - [`judge()`]: the verdict on a command, from the clauses of rules that hold for it.
 
@@ -12,7 +12,7 @@ mod judge;
 mod spellings;
 
 pub(crate) use self::arguments::{Arguments, Operand, is_multicall};
-use self::data::{Kind, family_of, is_named, roles};
+use self::data::{DATA, Kind, is_named, rules_of};
 pub(crate) use self::data::{Rule as BuiltIn, Served};
 pub(crate) use self::judge::{Finding, Scope, judge};
 
@@ -20,22 +20,22 @@ pub(crate) use self::judge::{Finding, Scope, judge};
 /// machine.
 pub(crate) fn escalation(name: &str) -> Option<&'static BuiltIn> {
     let is_escalation = |rule: &&BuiltIn| rule.kind == Kind::Escalates && rule.holds(|_| false);
-    family_of(name)?.rules_of(name).find(is_escalation)
+    rules_of(name).find(is_escalation)
 }
 
 /// True if a program starts the program that its operands name.
 pub(crate) fn is_wrapper(name: &str) -> bool {
-    is_named(&roles().wrappers, name)
+    is_named(&DATA.wrappers, name)
 }
 
 /// True if a program is a shell.
 pub(crate) fn is_shell(name: &str) -> bool {
-    is_named(&roles().shells, name)
+    is_named(&DATA.shells, name)
 }
 
 /// The tool call that replaces a command.
 pub(crate) fn served(arguments: &Arguments<'_>) -> Option<&'static Served> {
-    roles().served.iter().find(|served| is_named(&served.commands, arguments.name()))
+    DATA.served.iter().find(|served| is_named(&served.commands, arguments.name()))
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
 
     /// Every built-in rule.
     fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
-        super::data::families().flat_map(|family| &family.rule)
+        DATA.rule.iter()
     }
 
     /// Rules that do not match their own examples, with the command line.
@@ -58,9 +58,7 @@ mod tests {
         let is_about = move |rule: &BuiltIn, line: &str| {
             cp_common::words::split(line).is_ok_and(|words| {
                 let arguments = Arguments::read(&words.argv);
-                let family = family_of(arguments.name());
-                family.is_some_and(|family| family.rules_of(arguments.name()).any(|it| it.id == rule.id))
-                    && rule.holds(|clause| clause.holds(&arguments, &places))
+                is_named(&rule.commands, arguments.name()) && rule.holds(|clause| clause.holds(&arguments, &places))
             })
         };
         built_in().flat_map(move |rule| {
