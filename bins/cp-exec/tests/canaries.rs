@@ -91,7 +91,7 @@ fn git_rule_prevents_effect_that_happens_without_it() {
 
 #[test]
 fn rule_prevents_effect_that_happens_without_it() {
-    assert!(checked(|line| line.program != "git") > 11);
+    assert!(checked(|line| line.program != "git") > 14);
 }
 
 /// Checks these lines, and says how many there were.
