@@ -200,7 +200,7 @@ mod tests {
                 [Deny, Deny, Allow],
                 ["git config a.b c", "git config --unset a.b", "git submodule init", "git remote add a b"],
             ),
-            ([Ask, Allow, Allow], ["rm -rf x", "dd of=x", "shred x", "find . -delete", "rsync --delete a b"]),
+            ([Ask, Allow, Allow], ["rm -rf x", "dd of=x", "find . -delete", "rsync --delete a b"]),
             ([Allow; 3], ["cp a b", "sed -i s/a/b/ x", "git stash pop", "git commit -m push"]),
             ([Allow; 3], ["python3 -c x", "bash -c 'rm x'", "env git push", "find . -exec rm {} +"]),
         ] {
