@@ -199,19 +199,26 @@ fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_chang
 }
 
 #[test]
-fn undo_names_killed_command_whose_changes_are_unknown() {
-    let place = ToolLoop::new();
-    place.tool("step", "", "echo begun >begun; sleep 60");
-    place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
-    let running = place.command(&["--tools", &place.tools(), "go"]);
-    let running = running.with(|command| _ = command.process_group(0)).start();
-    place.until_written("begun");
-    kill_process_group(running.pid(), Signal::KILL).unwrap();
-    running.kill();
-    until("the command has ended", || place.run(&["undo", "--dry-run", "RUN-"]).status == 0);
-    let undone = undo(&place, &["RUN-"]).closing();
-    let effects = undone["data"]["effects"].as_array().unwrap();
-    assert!(effects.len() == 1 && effects[0]["command"].as_str().unwrap().ends_with("/tools/step '{}'"), "{undone}");
+fn undo_puts_back_what_killed_command_changed_or_names_it() {
+    for is_known in [true, false] {
+        let place = ToolLoop::new();
+        place.tool("step", "", "echo begun >begun; sleep 60");
+        place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
+        let running = place.command(&["--tools", &place.tools(), "go"]);
+        let running = running.with(|command| _ = command.process_group(0)).start();
+        place.until_written("begun");
+        kill_process_group(running.pid(), Signal::KILL).unwrap();
+        running.kill();
+        if !is_known {
+            fs::remove_dir_all(place.home.join("state/kept/runs")).unwrap();
+        }
+        until("the command has ended", || place.run(&["undo", "--dry-run", "RUN-"]).status == 0);
+        let undone = undo(&place, &["RUN-"]).closing();
+        assert_eq!(place.work.join("begun").exists(), !is_known, "{undone}");
+        let effects = undone["data"]["effects"].as_array().unwrap();
+        let named = effects.iter().filter(|effect| effect["command"].as_str().unwrap().ends_with("/tools/step '{}'"));
+        assert_eq!((effects.len(), named.count()), if is_known { (0, 0) } else { (1, 1) }, "{undone}");
+    }
 }
 
 #[test]

@@ -269,7 +269,8 @@ fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: boo
         entry.kept.is_some()
     });
     let is_there = |path: &&Path| tree.directories.contains_key(*path);
-    if !is_new.contains(&true) && !is_listed.contains(&false) && listed.keys().all(is_there) {
+    let is_same = !is_new.contains(&true) && !is_listed.contains(&false) && listed.keys().all(is_there);
+    if is_same && !manifest.is_empty() {
         return Ok(last);
     }
     let name = if is_history { session.name(&tree.root) } else { last };

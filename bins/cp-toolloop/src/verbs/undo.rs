@@ -162,6 +162,11 @@ impl Args {
     }
 }
 
+/// True for the result of a command that was killed with its cp-exec.
+fn is_killed(data: &Value) -> bool {
+    !data["code"].is_null() && !data["enforcement"].is_null()
+}
+
 /// The effects of a run, or of one of its calls, whose changes are not known.
 fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect>> {
     let mut lines = read::lines(&files.ledger)?;
@@ -178,11 +183,11 @@ fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect>> {
             effects.push(Effect { call: text(&data["id"]), command: text(&data["name"]).unwrap_or_default() });
         } else if line.is_event("exec.intent") {
             running.insert(line.seq(), Effect { call: text(&data["call"]), command: command(&data) });
-        } else if line.is_event("exec.result") {
+        } else if line.is_event("exec.changes") || line.is_event("exec.result") && !is_killed(&data) {
             data["intent"].as_u64().and_then(|intent| running.remove(&intent));
         }
     }
-    // These commands were killed with their cp-exec.
+    // Of these commands cp-exec has not recorded what they changed, because it was killed with them.
     effects.extend(running.into_values());
     effects.retain(|effect| call.is_none() || effect.call.as_deref() == call);
     Ok(effects)
