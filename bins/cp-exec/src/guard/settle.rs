@@ -18,7 +18,7 @@ use super::Watched;
 use super::finish;
 use crate::changes::{Baseline, Changes, Store};
 use crate::file_id::{FileId, touch};
-use crate::git_dir::{Repository, Snapshot};
+use crate::git_dir::Repository;
 use crate::policy::{Actor, Policy};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};
@@ -34,15 +34,15 @@ const UNNOTED: i64 = 1_000_000_000;
 
 /// The state of a run until its result is on the ledger.
 #[derive(Deserialize, Serialize)]
-struct Record {
+pub(crate) struct Record {
     ledger: PathBuf,
-    actor: Actor,
-    call: Option<String>,
+    pub actor: Actor,
+    pub call: Option<String>,
     /// The sequence number of the intent.
-    intent: u64,
-    /// The process session of the run's first process.
+    pub intent: u64,
+    /// The process session of the helper, which ends after the run.
     processes: u32,
-    watched: Watched,
+    pub watched: Watched,
     /// The trees as they were, a [`Baseline`].
     before: Option<Box<RawValue>>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct OpenRun {
 }
 
 impl OpenRun {
-    /// Stores the state before a run. `processes` is the process session in which the run will start.
+    /// Stores the state before a run. `processes` is the process session of its helper.
     pub(crate) fn begin(
         policy: &Policy,
         call: Option<String>,
@@ -84,12 +84,6 @@ impl OpenRun {
         Ok(Self { path, file: locked, manifests: before.map(Baseline::manifests).unwrap_or_default() })
     }
 
-    /// Adds the process session of the init, which leads one of its own if the command has a terminal.
-    pub(crate) fn add_session(&self, session: u32) {
-        // A failure shortens only the wait for the end of a killed run.
-        drop((&self.file).write_all(format!("\n{session}\n").as_bytes()));
-    }
-
     /// Notes that the run has not ended.
     pub(crate) fn note_alive(&self) {
         // A failure means that less is known to be of the run.
@@ -108,14 +102,10 @@ impl Drop for OpenRun {
 
 /// A run that was killed, and its quarantined files.
 pub(crate) struct Settled {
-    pub intent: u64,
-    pub actor: Actor,
-    pub call: Option<String>,
+    pub run: Record,
     /// What changed since it began, if its trees are still stored.
     pub changes: Option<Changes>,
     pub quarantined: Vec<Quarantined>,
-    /// What was kept of its repositories before it.
-    pub snapshots: Vec<Snapshot>,
     /// The lock is held until the result is on the ledger.
     _open: OpenRun,
 }
@@ -150,37 +140,31 @@ fn settle_one(path: PathBuf, mut file: File, home: &Home, ledger: &Path) -> Opti
     let alive = FileId::from(&file.metadata().ok()?).mtime;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
-    let mut lines = text.split(|byte| *byte == b'\n');
-    let record = serde_json::from_slice::<Record>(lines.next().unwrap_or_default());
-    let sessions = lines.filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok());
+    let record = serde_json::from_slice::<Record>(&text);
     if record.as_ref().is_ok_and(|record| record.ledger != ledger) {
         return None;
     }
     let mut open = OpenRun { path, file, manifests: Vec::new() };
     // A file is incomplete if its process was killed before the run began. It is removed.
-    let Record { intent, processes, watched, actor, call, before, .. } = record.ok()?;
-    wait_for_end(&sessions.chain([processes]).collect::<Vec<u32>>());
-    let in_repositories = watched.repositories.iter().flat_map(Repository::compare).collect();
-    let quarantined = finish(&watched, in_repositories, home, true).quarantined;
+    let mut run = record.ok()?;
+    wait_for_end(run.processes);
+    let in_repositories = run.watched.repositories.iter().flat_map(Repository::compare).collect();
+    let quarantined = finish(&run.watched, in_repositories, home, true).quarantined;
     let (until, store) = (alive.saturating_add(UNNOTED), Store::of_home(home));
-    let changes = before.and_then(|before| {
+    let changes = run.before.take().and_then(|before| {
         let before: Baseline<'_> = serde_json::from_str(before.get()).ok()?;
         open.manifests = before.manifests();
         before.compare_until(until, &store)
     });
-    Some(Settled { intent, actor, call, changes, quarantined, snapshots: watched.snapshots(), _open: open })
+    Some(Settled { run, changes, quarantined, _open: open })
 }
 
-/// Waits until no process of some sessions exists. The kernel kills the processes of a killed run immediately, but
-/// until then they can write.
-fn wait_for_end(sessions: &[u32]) {
-    let end = Instant::now() + ENDING;
-    while Instant::now() < end && has_processes(sessions) {
+/// Waits until no process of a session exists. The processes of a killed run are killed immediately, but until then they
+/// can write.
+fn wait_for_end(session: u32) {
+    let (end, session) = (Instant::now() + ENDING, session.to_string());
+    let exists = || processes().any(|(_, fields)| !has_ended(&fields[0]) && fields.get(3) == Some(&session));
+    while Instant::now() < end && exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn has_processes(sessions: &[u32]) -> bool {
-    let is_listed = |session: &String| session.parse().is_ok_and(|session| sessions.contains(&session));
-    processes().any(|(_, fields)| !has_ended(&fields[0]) && fields.get(3).is_some_and(is_listed))
 }

@@ -19,7 +19,7 @@ use super::supervise::Supervised;
 use super::{Prepared, Steps};
 use crate::git_dir;
 use crate::sandbox;
-use crate::sandbox::plan::{Limits, Network, Plan};
+use crate::sandbox::plan::{Limits, Plan};
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
 /// ends with this program.
@@ -95,9 +95,8 @@ impl Helper {
         let lost = |e| Error::io("cannot ask the sandbox helper", e);
         let text = serde_json::to_vec(plan).map_err(std::io::Error::from);
         let file = text.and_then(|text| sandbox::memory_file("plan", &text)).map_err(lost)?;
-        let is_in_host_network = plan.network_kind() == Network::Host;
         let fds = [theirs.as_fd(), file.as_fd(), stdin.as_fd(), out.as_fd(), err.as_fd()];
-        sandbox::send(self.control.as_fd(), &is_in_host_network, &fds).map_err(lost)?;
+        sandbox::send(self.control.as_fd(), &(), &fds).map_err(lost)?;
         Ok(ours)
     }
 }

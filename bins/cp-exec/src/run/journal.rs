@@ -188,21 +188,21 @@ impl Journal {
 
     /// Records the quarantined files and the changes of a run that was killed before its result was recorded. False if
     /// there is nothing to record.
-    pub(crate) fn settle(&mut self, run: &Settled) -> Result<bool> {
-        let Settled { intent, call, quarantined, snapshots, .. } = run;
-        let has_result = self.has_result(*intent)?;
+    pub(crate) fn settle(&mut self, settled: &Settled) -> Result<bool> {
+        let Settled { run, quarantined, changes, .. } = settled;
+        let has_result = self.has_result(run.intent)?;
         if quarantined.is_empty() && has_result {
             return Ok(false);
         }
         // Changes that the run itself recorded are not recorded again.
-        let changes = run.changes.as_ref().filter(|_| !has_result);
+        let changes = changes.as_ref().filter(|_| !has_result);
         let enforcement = json!({ "guard": quarantined, "missing": changes.and_then(Changes::missing) });
         let data = json!({ "return_code": null, "code": Code::Interrupted.row().name, "enforcement": enforcement });
         let message = "cp-exec was killed before the command ended; the next start settled the run";
-        let about = json!({ "intent": intent, "call": call });
+        let about = json!({ "intent": run.intent, "call": run.call });
         let own = std::mem::replace(&mut self.actor, run.actor.clone());
         let entry = self.entry("exec.result").message(message).data(&about).data(&data);
-        let mut entries = vec![with_snapshots(entry, snapshots)];
+        let mut entries = vec![with_snapshots(entry, &run.watched.snapshots())];
         entries.extend(changes.map(|changes| self.entry("exec.changes").data(&about).data(changes)));
         self.actor = own;
         self.append_all(entries).map(|_| true)

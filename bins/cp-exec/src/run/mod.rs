@@ -182,9 +182,10 @@ impl Engine {
     /// before any decision, because decisions would attribute the files to the owner.
     pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
         let mut messages = Vec::new();
-        for run in &settle(&self.policy.cp_home, &self.policy.ledger) {
-            if self.journal.settle(run)? {
-                let Settled { intent, quarantined, changes, .. } = run;
+        for settled in &settle(&self.policy.cp_home, &self.policy.ledger) {
+            if self.journal.settle(settled)? {
+                let Settled { run, quarantined, changes, .. } = settled;
+                let intent = run.intent;
                 let what = match changes {
                     None => NOT_RECORDED.to_owned(),
                     Some(changes) => format!("{}; `cp-exec undo {intent}` puts that back", changes.summary()),

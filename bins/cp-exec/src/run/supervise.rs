@@ -299,12 +299,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let given = || fd.ok_or_else(|| "a report came without its descriptor".to_owned());
         let seen = &mut self.seen;
         match report {
-            Report::Init(pid) => {
-                seen.init = Some(given()?);
-                if let Some(open) = &self.prepared.open {
-                    open.add_session(pid);
-                }
-            }
+            Report::Init => seen.init = Some(given()?),
             Report::Listener => seen.listener = Some(Arc::new(Listener { fd: given()?, shown: self.output.nodes() })),
             Report::Clients => seen.clients = Clients::new(given()?).ok(),
             Report::Terminal => {

@@ -49,15 +49,6 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     sys::leave(0)
 }
 
-/// Waits for a child to end, or for one of the sources. True for those that can be read.
-pub(super) fn wait<'s>(sources: impl Iterator<Item = BorrowedFd<'s>>, signals: BorrowedFd<'s>) -> Vec<bool> {
-    let mut fds: Vec<_> = sources.chain([signals]).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let _ = rustix::event::poll(&mut fds, None);
-    // The descriptor of signals does not block.
-    let _ = rustix::io::read(signals, &mut [0_u8; 128]);
-    fds.iter().take(fds.len() - 1).map(|fd| !fd.revents().is_empty()).collect()
-}
-
 struct Tree<'s> {
     owns_namespace: bool,
     leader: Pid,
@@ -77,11 +68,15 @@ impl Tree<'_> {
         let stops = if self.terminal.is_some() { WaitOptions::UNTRACED } else { WaitOptions::empty() };
         while self.reap(WaitOptions::NOHANG | stops) {
             let requests = namespace.as_ref().map(|Namespace(requests)| requests.as_fd());
-            let is_ready = wait([self.socket].into_iter().chain(requests), signals);
-            if is_ready.get(1) == Some(&true) && namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
+            let sources = [self.socket, signals].into_iter().chain(requests);
+            let mut fds: Vec<_> = sources.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            let _ = rustix::event::poll(&mut fds, None);
+            // None of these blocks.
+            let _ = rustix::io::read(signals, &mut [0_u8; 128]);
+            if namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
                 *namespace = None;
             }
-            if is_ready[0] && !self.obey(report::receive(self.socket)) {
+            if !self.obey(report::receive(self.socket)) {
                 return;
             }
         }

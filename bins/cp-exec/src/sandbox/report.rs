@@ -104,8 +104,8 @@ pub(crate) struct Landlock {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
-    /// The init of the sandbox was started, with this pid. Sent with its pidfd.
-    Init(u32),
+    /// The init of the sandbox was started. Sent with its pidfd.
+    Init,
     /// Programs inside may connect to the supervisor. Sent with the listening socket.
     Clients,
     /// The first sockets of the network namespace wait at this socket, and requests for more are served there. Sent

@@ -1,18 +1,21 @@
 //! The helper's main process: small and single-threaded, it runs as long as this program, and starts an init in new
-//! namespaces for each run. So a run starts no other program than the command.
+//! namespaces for each run, one after the other. So a run starts no other program than the command.
 //!
 //! A run has all namespaces or none: where the machine refuses one, Landlock and seccomp confine it, if the policy allows
 //! that.
 
+use std::cell::OnceCell;
 use std::convert::Infallible;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-use super::plan::Plan;
+use super::plan::{Network, Plan};
 use super::report::{self, At, Enforcement, Failure, Report};
 use super::{init, leader, sys};
 
@@ -21,132 +24,107 @@ use super::{init, leader, sys};
 pub(super) fn run(lock: Option<i32>) -> ExitCode {
     // Without a lock only the standard streams stay.
     sys::close_all_but(lock.unwrap_or(2));
-    let Ok((control, signals)) = prepare() else { return ExitCode::FAILURE };
-    let account = Account { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
-    let mut spawner = Spawner { account, users: None, runs: Vec::new() };
-    spawner.serve(&control, &signals);
-    spawner.kill();
-    ExitCode::SUCCESS
+    match prepare().and_then(|control| serve(&control)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
-fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
+fn prepare() -> io::Result<OwnedFd> {
     // The parent may end at any time, which closes the socket. Signals of a terminal are for the parent only.
     rustix::process::setsid()?;
     sys::default_signals();
     leader::empty_bounding_set();
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     sys::close_streams()?;
-    Ok((control, sys::child_signals()?))
+    Ok(control)
 }
 
-struct Spawner {
-    account: Account,
-    /// True if a user namespace grants rights; `None` if it was not tried yet.
-    users: Option<bool>,
-    /// The current runs.
-    runs: Vec<StartedRun>,
+/// Starts the requested runs until the supervisor ends. Each comes with its socket for reports and orders, the file in
+/// memory with its plan, and the standard streams of its command.
+fn serve(control: &OwnedFd) -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let account = Account { uid, gid, has_user_namespaces: OnceCell::new() };
+    loop {
+        wait(&[PollFd::new(control, PollFlags::IN)]);
+        let Some(((), fds)) = report::receive(control.as_fd())? else { return Ok(()) };
+        let [socket, plan, streams @ ..] = <[OwnedFd; 5]>::try_from(fds).map_err(|_| ErrorKind::InvalidData)?;
+        // The end of our copy of the socket, which is closed last, is the end of the run.
+        if let Err(failure) = start(control, &socket, plan, streams, &account) {
+            drop(report::send(socket.as_fd(), &Report::Failed(failure), &[]));
+        }
+    }
+}
+
+fn wait(fds: &[PollFd<'_>]) {
+    let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds.to_vec(), None));
+}
+
+/// Starts a run, and returns after all of its processes have ended.
+fn start(
+    control: &OwnedFd,
+    socket: &OwnedFd,
+    plan: OwnedFd,
+    streams: [OwnedFd; 3],
+    account: &Account,
+) -> Result<(), Failure> {
+    let plan = io::read_to_string(fs::File::from(plan)).at("plan")?;
+    let plan: Plan = serde_json::from_str(&plan).at("plan")?;
+    let (first, namespaces) = first_process(account, plan.network_kind() == Network::Host).at("fork")?;
+    let Some(pid) = first else {
+        let Err(failure) = become_run(socket, plan, &streams, namespaces, account);
+        report::report_and_exit(socket.as_fd(), failure)
+    };
+    drop(streams);
+    // With its pidfd the supervisor can kill the init.
+    if let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        drop(report::send(socket.as_fd(), &Report::Init, &[process.as_fd()]));
+        wait(&[PollFd::new(&process, PollFlags::IN), PollFd::new(control, PollFlags::IN)]);
+        // If the supervisor has ended, so does the run. The first process of a process namespace ends after all others in
+        // it; one without a process namespace kills its descendants as soon as the supervisor is gone.
+        if namespaces.is_ok() {
+            let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
+        }
+    }
+    let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
+    Ok(())
 }
 
 /// The namespaces of a run, or the reason why it has none.
 type Namespaces = Result<i32, String>;
 
-/// The first process of a run.
-struct StartedRun {
-    pid: Pid,
-    /// True if its end is that of all other processes of the run.
-    ends_all: bool,
-    /// Our copy of its socket. The copy is closed last, so its end is the end of the run.
-    _socket: OwnedFd,
-}
-
-impl Spawner {
-    fn serve(&mut self, control: &OwnedFd, signals: &OwnedFd) {
-        loop {
-            self.reap();
-            if init::wait([control.as_fd()].into_iter(), signals.as_fd())[0] {
-                match report::receive(control.as_fd()).map(|got| got.map(|(host, fds)| (host, fds.try_into()))) {
-                    Ok(Some((is_in_host_network, Ok(fds)))) => self.start(is_in_host_network, fds),
-                    Ok(None) => return,
-                    Ok(Some((_, Err(_)))) | Err(_) => {}
-                }
-            }
-        }
+/// Creates the first process of a run, in all namespaces or in none. In the network of this machine it gets no namespace
+/// for it.
+fn first_process(account: &Account, is_in_host_network: bool) -> io::Result<(Option<Pid>, Namespaces)> {
+    let other = libc::CLONE_NEWUSER | if is_in_host_network { libc::CLONE_NEWNET } else { 0 };
+    let all = NAMESPACES.iter().fold(0, |flags, (_, flag)| flags | flag) & !other;
+    // Root does not need a user namespace, unless its capabilities were dropped.
+    if account.uid == 0
+        && let Ok(forked) = sys::fork_into(all)
+    {
+        return Ok((forked, Ok(all)));
     }
-
-    /// Kills the runs, and waits until all of their processes have ended. The first process of a process namespace ends
-    /// after all others in it; one without a process namespace kills its descendants as soon as the supervisor is gone.
-    fn kill(self) {
-        for run in self.runs.iter().filter(|run| run.ends_all) {
-            let _ = rustix::process::kill_process(run.pid, Signal::KILL);
-        }
-        for run in &self.runs {
-            let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(run.pid), WaitOptions::empty()));
-        }
+    let all = all | libc::CLONE_NEWUSER;
+    // Each attempt costs a process, and a machine that refuses once will refuse again.
+    if !*account.has_user_namespaces.get_or_init(|| account.can_use_user_namespace()) {
+        return Ok((sys::fork_into(0)?, Err("a user namespace grants no rights".to_owned())));
     }
-
-    fn reap(&mut self) {
-        while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) {
-            self.runs.retain(|run| run.pid != pid);
-        }
-    }
-
-    /// Creates the first process of a run, in all namespaces or in none.
-    fn first_process(&mut self, is_in_host_network: bool) -> std::io::Result<(Option<Pid>, Namespaces)> {
-        let account = self.account;
-        let other = libc::CLONE_NEWUSER | if is_in_host_network { libc::CLONE_NEWNET } else { 0 };
-        let all = NAMESPACES.iter().fold(0, |flags, (_, flag)| flags | flag) & !other;
-        // Root does not need a user namespace, unless its capabilities were dropped.
-        if account.uid == 0
-            && let Ok(forked) = sys::fork_into(all)
-        {
-            return Ok((forked, Ok(all)));
-        }
-        let all = all | libc::CLONE_NEWUSER;
-        // Each attempt costs a process, and a machine that refuses once will refuse again.
-        let why = if *self.users.get_or_insert_with(|| account.can_use_user_namespace()) {
-            match sys::fork_into(all) {
-                Ok(forked) => return Ok((forked, Ok(all))),
-                Err(e) => e.to_string(),
-            }
-        } else {
-            "a user namespace grants no rights".to_owned()
-        };
-        Ok((sys::fork_into(0)?, Err(why)))
-    }
-
-    /// Starts a run with its socket for reports and orders, the file in memory with its plan, and the standard streams
-    /// of its command. In the network of this machine it gets no namespace for it.
-    fn start(&mut self, is_in_host_network: bool, [socket, plan, streams @ ..]: [OwnedFd; 5]) {
-        match self.first_process(is_in_host_network).at("fork") {
-            Err(failure) => drop(report::send(socket.as_fd(), &Report::Failed(failure), &[])),
-            Ok((None, namespaces)) => {
-                let Err(failure) = become_run(&socket, plan, &streams, namespaces, self.account);
-                report::report_and_exit(socket.as_fd(), failure)
-            }
-            Ok((Some(pid), namespaces)) => {
-                // With its pidfd the supervisor can kill the init.
-                if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-                    let init = Report::Init(pid.as_raw_nonzero().get().unsigned_abs());
-                    drop(report::send(socket.as_fd(), &init, &[fd.as_fd()]));
-                }
-                self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: socket });
-            }
-        }
+    match sys::fork_into(all) {
+        Ok(forked) => Ok((forked, Ok(all))),
+        Err(e) => Ok((sys::fork_into(0)?, Err(e.to_string()))),
     }
 }
 
-/// Becomes the first process of a run: takes its streams, its plan and its namespaces.
+/// Becomes the first process of a run: takes its streams and its namespaces.
 fn become_run(
     socket: &OwnedFd,
-    plan: OwnedFd,
+    mut plan: Plan,
     streams: &[OwnedFd; 3],
     namespaces: Namespaces,
-    account: Account,
+    account: &Account,
 ) -> Result<Infallible, Failure> {
     sys::die_with_parent().at("parent_death")?;
     sys::become_streams(streams).at("streams")?;
-    let text = std::io::read_to_string(fs::File::from(plan)).at("plan")?;
-    let mut plan: Plan = serde_json::from_str(&text).at("plan")?;
     sys::close_all_but(socket.as_raw_fd());
     if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").at("cgroup")?;
@@ -194,16 +172,17 @@ const NAMESPACES: [(&str, i32); 6] = [
 ];
 
 /// The user and group of the helper, determined before any user namespace hides them.
-#[derive(Clone, Copy, Debug)]
 struct Account {
     uid: u32,
     gid: u32,
+    /// True if a user namespace grants rights.
+    has_user_namespaces: OnceCell<bool>,
 }
 
 impl Account {
     /// Maps this user to itself in the current user namespace.
-    fn map_into_user_namespace(self) -> std::io::Result<()> {
-        let Self { uid, gid } = self;
+    fn map_into_user_namespace(&self) -> io::Result<()> {
+        let Self { uid, gid, .. } = self;
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
@@ -211,7 +190,7 @@ impl Account {
 
     /// True if a user namespace is useful. A machine or an outer sandbox may allow its creation and then refuse
     /// mounts in it, and a process cannot leave it, so a child process tries.
-    fn can_use_user_namespace(self) -> bool {
+    fn can_use_user_namespace(&self) -> bool {
         match sys::fork_into(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
             Ok(None) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
