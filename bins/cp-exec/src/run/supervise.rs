@@ -30,14 +30,9 @@ use crate::sandbox::{self, Listener};
 const GRACE: Duration = Duration::from_millis(500);
 /// The time after the end of the command during which other processes may keep its output open.
 const DRAIN: Duration = Duration::from_millis(200);
-/// The time in which the init must kill the processes that outlive their command. It is killed itself after that, and
-/// their number is not known then.
-const INIT_COUNTS: Duration = Duration::from_secs(2);
-/// The time in which the init must count and kill the processes of a command that is ended early.
-const INIT_KILLS: Duration = Duration::from_millis(30);
-/// The same without a process namespace. A longer time, because the init kills each process, and the rest would
-/// survive if it were killed before.
-const INIT_WALKS: Duration = Duration::from_millis(300);
+/// The time in which the init must count and kill the processes that are left. It is killed itself after that, and their
+/// number is not known then.
+const KILLING: Duration = Duration::from_secs(2);
 /// The longest time in which the init must cover a path.
 const COVERING: Duration = Duration::from_secs(2);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
@@ -344,13 +339,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn order_kill(&mut self, now: Instant) {
         if self.deadlines.kill.take().is_some() {
             self.deadlines.terminate = None;
-            let whole = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
-            let time = match self.seen.status {
-                Some(_) => INIT_COUNTS,
-                None if whole => INIT_KILLS,
-                None => INIT_WALKS,
-            };
-            self.deadlines.abandon = Some(now + time);
+            self.deadlines.abandon = Some(now + KILLING);
             self.order(&Order::Kill);
         }
     }
