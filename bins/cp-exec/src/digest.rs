@@ -1,6 +1,6 @@
 //! SHA-256 digests in the form of the ledger, `sha256:` and 64 hex digits, and hashes under the secret key of the home.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use cp_common::keys::{Key, hex};
 use cp_ledger::format::line::Hash;
@@ -17,23 +17,15 @@ pub(crate) fn format_digest(hash: Sha256) -> String {
     Hash::from_raw(&hash.finalize().into()).to_string()
 }
 
-/// Copies what a reader yields. Returns its hash.
-pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<Hash> {
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
-    loop {
-        match from.read(&mut buffer)? {
-            0 => return Ok(Hash::from_raw(&hash.finalize().into())),
-            length => {
-                hash.update(&buffer[..length]);
-                to.write_all(&buffer[..length])?;
-            }
-        }
-    }
-}
-
 /// Returns the hash of everything that a reader yields.
 pub(crate) fn hash_of(mut reader: impl Read) -> io::Result<Hash> {
-    copy(&mut reader, &mut io::sink())
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(Hash::from_raw(&hash.finalize().into())),
+            length => hash.update(&buffer[..length]),
+        }
+    }
 }
 
 /// Maps each name to the hash of its value under the token key of the home. Without a key there are no hashes.

@@ -22,8 +22,8 @@ use std::iter;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use cp_common::home::{Home, make_directory};
@@ -32,7 +32,7 @@ use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::digest::{copy, hash_of};
+use crate::digest::hash_of;
 use crate::exec_result::FileKind;
 use crate::file_id::{FileId, touch};
 
@@ -175,8 +175,7 @@ impl Store {
             }
         };
         flock(&lock, FlockOperation::LockShared)?;
-        let (size, clones) = (AtomicU64::new(size), AtomicBool::new(true));
-        Ok(Session { store: self, _lock: lock, now, size, clones, pack: Mutex::new(None) })
+        Ok(Session { store: self, _lock: lock, now, size: AtomicU64::new(size), pack: Mutex::new(None) })
     }
 
     /// Removes the manifests that are not needed or do not fit into `most` bytes, and what none of the others lists.
@@ -258,8 +257,6 @@ pub(crate) struct Session<'a> {
     pub(super) now: i64,
     /// The size of all objects at the last sweep, with what this session added.
     size: AtomicU64,
-    /// True if the file system may share blocks between files.
-    clones: AtomicBool,
     /// The pack of this session, once it has one.
     pack: Mutex<Option<Pack>>,
 }
@@ -315,11 +312,9 @@ impl Session<'_> {
             return self.keep_bytes(&bytes).map(Some);
         }
         let (temporary, mut made) = self.store.create()?;
-        // A file shares the blocks of another one, if the file system supports it.
-        let is_clone = self.clones.load(Relaxed) && rustix::fs::ioctl_ficlone(&made, &*file).is_ok();
-        self.clones.store(is_clone, Relaxed);
-        let hash = if is_clone { hash_of(File::open(&temporary)?)? } else { copy(file, &mut made)? };
-        let length = made.metadata()?.len();
+        // The kernel copies, and shares the blocks if the file system supports it.
+        let length = io::copy(file, &mut made)?;
+        let hash = hash_of(File::open(&temporary)?)?;
         if self.store.length(&hash) == Some(length) {
             return fs::remove_file(temporary).map(|()| Some(hash));
         }
