@@ -147,7 +147,9 @@ impl<'a> Baseline<'a> {
     /// Adds the changes of a tree.
     fn compared_tree(&self, before: &Tree, now: &Tree, found: &mut Changes) {
         let no_directory = Directory::default();
-        for (path, directory) in &before.directories {
+        let new = now.directories.keys().filter(|path| !before.directories.contains_key(*path));
+        let new = new.map(|path| (path, &no_directory));
+        for (path, directory) in before.directories.iter().chain(new) {
             // Both are sorted by name.
             let now = &now.directories.get(path).unwrap_or(&no_directory).entries;
             let mut now = now.iter().peekable();
@@ -168,11 +170,6 @@ impl<'a> Baseline<'a> {
             }
             for (other, new) in now {
                 self.compared(&path.join(other), None, Some(new), found);
-            }
-        }
-        for (path, directory) in now.directories.iter().filter(|(path, _)| !before.directories.contains_key(*path)) {
-            for (name, entry) in &directory.entries {
-                self.compared(&path.join(name), None, Some(entry), found);
             }
         }
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -283,18 +282,16 @@ impl Ignored {
         let is_repository = of_repository.symlink_metadata().is_ok();
         let above = if is_repository { Self::default() } else { self.clone() };
         let mut builder = GitignoreBuilder::new(directory);
-        let mut is_empty = true;
-        for file in [of_repository.join("info/exclude"), directory.join(".gitignore")] {
-            let is_short = file.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
-            for line in
-                is_short.then(|| fs::read(&file).ok()).flatten().unwrap_or_default().split(|byte| *byte == b'\n')
-            {
-                // Git also ignores invalid patterns.
-                is_empty &= builder.add_line(None, &String::from_utf8_lossy(line)).is_err() || line.is_empty();
-            }
+        let is_short =
+            |file: &PathBuf| file.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
+        for file in
+            [of_repository.join("info/exclude"), directory.join(".gitignore")].iter().filter(|file| is_short(file))
+        {
+            // Git also ignores invalid patterns.
+            drop(builder.add(file));
         }
         match builder.build() {
-            Ok(patterns) if !is_empty => Self(Some(Arc::new(Level { patterns, above }))),
+            Ok(patterns) if !patterns.is_empty() => Self(Some(Arc::new(Level { patterns, above }))),
             _ => above,
         }
     }
