@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
-use super::{GIT, Known, Node, Placeholder, placeholder};
+use super::{GIT, Node, Placeholder, Snapshot, placeholder};
 use crate::nofollow::{self, Link};
 use crate::serde_paths::{any_bytes, path_bytes};
 
@@ -19,7 +19,7 @@ const DEEPEST: usize = 8;
 /// The maximum depth of included configuration files, as in git.
 const INCLUDES: usize = 10;
 
-/// A repository that a run may write.
+/// A repository that a run may write. It is stored, to compare it after a run that was killed together with this program.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Repository {
     /// The directory named `.git`, or the target of the `.git` file of a linked working tree.
@@ -47,8 +47,13 @@ pub(crate) struct Repository {
     /// Paths that the settings name, which do not exist.
     #[serde(with = "any_bytes")]
     pub(super) named: Vec<PathBuf>,
-    /// What was there before the run.
-    pub known: Known,
+    /// What was there before the run of what is judged after it, and lock files.
+    #[serde(with = "any_bytes")]
+    pub(super) there: Vec<PathBuf>,
+    /// References that git does not make in ordinary work, as lines of packed references.
+    pub(super) references: Vec<String>,
+    /// The history from before the run, if it is kept.
+    pub snapshot: Option<Snapshot>,
 }
 
 impl Repository {

@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 
 use crate::exec_result::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 pub(crate) use self::binds::{Repository, find};
 pub(crate) use self::history::{Recovery, Snapshot};
@@ -36,7 +36,6 @@ pub(crate) use self::watch::Watch;
 use crate::changes::{Store, Tree, keep_history};
 use crate::data::parsed;
 use crate::nofollow::Node;
-use crate::serde_paths::any_bytes;
 
 /// What git reads and writes, see `git.toml`.
 #[derive(Deserialize)]
@@ -116,19 +115,6 @@ pub(crate) struct Session {
     pub unsettled: Option<String>,
 }
 
-/// What was in a repository before a run and could be written by it. It is stored, to compare the repository after a
-/// run that was killed together with this program.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Known {
-    /// What is judged after the run, and lock files.
-    #[serde(with = "any_bytes")]
-    there: Vec<PathBuf>,
-    /// References that git does not make in ordinary work, as lines of packed references.
-    references: Vec<String>,
-    /// The kept history, if it is kept.
-    pub(crate) snapshot: Option<Snapshot>,
-}
-
 impl Session {
     /// Prepares the repositories for a run. `is_lasting`: for an agent, which may run all day.
     pub(crate) fn begin(repositories: &mut [Repository], is_lasting: bool, store: &Store) -> Self {
@@ -160,14 +146,14 @@ impl Repository {
     /// Notes what is there before a run, and keeps the history. Returns what cannot be kept.
     fn note(&mut self, store: &Store) -> Vec<String> {
         let mut tree = walked(&self.path, true);
-        self.known.there = self.suspects(&tree).map(|(path, _)| path).chain(lock_files(&tree)).collect();
+        self.there = self.suspects(&tree).map(|(path, _)| path).chain(lock_files(&tree)).collect();
         tree.retain(|path| history::is_history(self, path));
-        self.known.references = odd_references(&self.path, &tree);
+        self.references = odd_references(&self.path, &tree);
         let kept = keep_history(store, &mut tree);
         let failed = kept.as_ref().err().map(|e| format!("its history is not kept: {e}"));
         let (manifest, lost) = kept.unwrap_or_default();
         let snapshot = |manifest| Snapshot { repository: self.path.clone(), manifest, is_complete: lost == 0 };
-        self.known.snapshot = manifest.map(snapshot);
+        self.snapshot = manifest.map(snapshot);
         let lost = (lost > 0).then(|| {
             format!("{lost} files of its history are not kept, because they are too large, or the store is full")
         });
@@ -180,7 +166,7 @@ impl Repository {
     /// the lock files that the run left.
     pub(crate) fn compare(&self) -> Vec<Violation> {
         let tree = walked(&self.path, false);
-        let is_new = |path: &PathBuf| !self.known.there.contains(path);
+        let is_new = |path: &PathBuf| !self.there.contains(path);
         made::remove_locks(self, lock_files(&tree).filter(is_new).collect());
         let new = self.suspects(&tree).filter(|(path, _)| is_new(path));
         let mut found: Vec<_> = new.filter_map(|(path, fault)| Some(Violation::new(path, fault?))).collect();
@@ -210,7 +196,7 @@ impl Repository {
     fn fault_in_packed_references(&self) -> Option<Violation> {
         let path = self.path.join("packed-refs");
         let now = read_text(&path, u64::MAX)?;
-        let is_fine = |line: &str| !is_odd(line) || self.known.references.iter().any(|known| known == line);
+        let is_fine = |line: &str| !is_odd(line) || self.references.iter().any(|known| known == line);
         let odd = now.lines().find(|line| !is_fine(line))?.split_once(' ')?.1;
         let (mut fine, mut is_kept) = (String::new(), true);
         for line in now.split_inclusive('\n') {

@@ -102,7 +102,7 @@ impl Watched {
 
     /// What was kept of the repositories.
     pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
-        self.repositories.iter().filter_map(|repository| repository.known.snapshot.clone()).collect()
+        self.repositories.iter().filter_map(|repository| repository.snapshot.clone()).collect()
     }
 
     /// Removes trees and repositories that the view does not make writable, so that their content is not attributed to
