@@ -4,11 +4,15 @@
 #![expect(unsafe_code, reason = "the one place for system calls that no safe crate wraps")]
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+use nix::fcntl::AtFlags;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use rustix::process::Pid;
 
 /// Restrictions of every mount of a view.
@@ -70,13 +74,8 @@ pub(super) fn leave(status: i32) -> ! {
 
 /// Executes the file behind a descriptor. Returns only on failure.
 pub(super) fn execute(file: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
-    let pointers =
-        |words: &[CString]| -> Vec<_> { words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect() };
-    let (argv, env) = (pointers(argv), pointers(env));
-    let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
-    // SAFETY: both lists end with a null pointer, and they and their strings live longer than the call.
-    unsafe { libc::syscall(libc::SYS_execveat, file.as_raw_fd(), path, argv.as_ptr(), env.as_ptr(), flags) };
-    io::Error::last_os_error()
+    let Err(error) = nix::unistd::execveat(file, c"", argv, env, AtFlags::AT_EMPTY_PATH);
+    error.into()
 }
 
 /// Sets attributes of a mount, and with `libc::AT_RECURSIVE` of the mounts below it.
@@ -120,31 +119,22 @@ pub(super) fn close_on_exec() -> io::Result<()> {
 
 /// Blocks SIGCHLD, and SIGTTOU, which stops a process that changes the settings of its terminal from the background.
 /// Returns a descriptor that is readable when SIGCHLD is pending.
-pub(super) fn child_signals() -> io::Result<OwnedFd> {
-    // SAFETY: the sets are initialised by `sigemptyset` before they are read; the descriptor is new and ours.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
-        check(fd.into())?;
-        libc::sigaddset(&raw mut set, libc::SIGTTOU);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+pub(super) fn child_signals() -> nix::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    let pending = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    signals.add(Signal::SIGTTOU);
+    signals.thread_block()?;
+    Ok(pending)
 }
 
 /// Resets every signal to its default and unblocks it, as a fresh command expects.
 pub(super) fn default_signals() {
-    // SAFETY: no handler of ours is replaced but by the default, and the set is initialised before it is read.
-    unsafe {
-        for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        let mut none = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    for signal in 1..=64 {
+        // SAFETY: no handler of ours is replaced but by the default.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    let _ = SigSet::empty().thread_set_mask();
 }
 
 /// Sends a signal to every process of this process namespace except its init, which must be this process.
@@ -267,15 +257,10 @@ pub(super) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: Opti
 /// Reads the memory of another process. Unlike its file in `/proc`, which belongs to root for a process that is not
 /// dumpable, this depends on the rights over its user namespace only.
 pub(super) fn read_memory(thread: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
-    let at = usize::try_from(address).map_err(io::Error::other)?;
-    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(at), iov_len: buffer.len() };
-    // SAFETY: the kernel writes at most the length of the buffer into it, and only reads addresses of the other
-    // process.
-    let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
-    let read = check(libc::c_long::try_from(read).map_err(io::Error::other)?)?;
-    let is_whole = usize::try_from(read) == Ok(buffer.len());
-    if is_whole { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
+    let length = buffer.len();
+    let remote = RemoteIoVec { base: usize::try_from(address).map_err(io::Error::other)?, len: length };
+    let read = process_vm_readv(nix::unistd::Pid::from_raw(thread), &mut [IoSliceMut::new(buffer)], &[remote])?;
+    if read == length { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
 }
 
 /// The Landlock ABI version of the kernel, or 0.
