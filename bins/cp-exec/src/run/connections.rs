@@ -110,25 +110,14 @@ impl Connections {
 
 /// A refusal as results name it; none for those above the limit.
 fn refused(connection: &Connection) -> Option<RefusedConnection> {
-    Some(RefusedConnection {
-        name: connection.name.clone()?,
-        port: connection.port,
-        allow: entry(connection).map(|entry| allow_line("network", &entry)),
-        address: connection.address.map(|address| address.to_string()),
-        rule: connection.rule.clone(),
-        count: connection.count,
-    })
-}
-
-/// The entry of the policy that would allow a refused connection. An IPv6 address is in brackets.
-fn entry(connection: &Connection) -> Option<String> {
-    let name = connection.name.as_ref()?;
-    let entry = match (connection.port, connection.address) {
-        (Some(port), Some(address)) => format!("{name}:{port}={address}"),
-        _ => name.clone(),
-    };
+    let (name, port, rule) = (connection.name.clone()?, connection.port, connection.rule.clone());
+    let address = connection.address.map(|address| address.to_string());
+    // An IPv6 address is in brackets.
+    let pinned = port.zip(address.as_ref()).map(|(port, address)| format!("{name}:{port}={address}"));
+    let entry = pinned.unwrap_or_else(|| name.clone());
     // A question may contain any name.
-    Destination::parse(&entry).is_ok().then_some(entry)
+    let allow = Destination::parse(&entry).is_ok().then(|| allow_line("network", &entry));
+    Some(RefusedConnection { name, port, address, rule, allow, count: connection.count })
 }
 
 /// The message about a refusal; none about a name that needs none.
