@@ -13,10 +13,11 @@ use rustix::termios::{InputModes, OptionalActions, Winsize};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
+use super::pieces::open_there;
 use super::plan::{HOME, Identity, Layer, Plan};
 use super::report::{self, At, Enforcement, Failure, Report};
 use super::{landlock, seccomp, sys};
-use crate::nofollow;
+use crate::file_id::FileId;
 
 /// Executes the command, or reports why it cannot.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, terminal: Option<&OwnedFd>) -> ! {
@@ -114,16 +115,11 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
 
 /// Opens a path, and checks that it is the file that was decided about.
 fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
-    let open = || -> std::io::Result<(OwnedFd, Identity)> {
-        let fd = nofollow::open(&identity.path)?.ok_or(std::io::ErrorKind::NotFound)?;
-        let now = Identity::of(&identity.path, &fs::File::from(fd.try_clone()?).metadata()?);
-        Ok((fd, now))
-    };
-    match open() {
-        Ok((fd, now)) if now == *identity => Ok(fd),
-        Ok(_) => Err(Failure::changed(&identity.path, "it is not the file that was checked")),
-        Err(e) => Err(Failure::changed(&identity.path, e)),
+    let (file, stat) = open_there(&identity.path, Some(identity.node))?;
+    if identity.content.is_some_and(|content| content != FileId::from(&stat)) {
+        return Err(Failure::changed(&identity.path, "it is not the file that was checked"));
     }
+    Ok(file)
 }
 
 /// Drops every capability, so that even uid 0 has the rights of an ordinary user.

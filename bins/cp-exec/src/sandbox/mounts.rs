@@ -16,7 +16,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
 };
 
-use super::pieces::{Piece, detached, open_known, pieces};
+use super::pieces::{Piece, detached, open_known, open_there, pieces};
 use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP, View};
 use super::report::{At, Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
@@ -177,8 +177,7 @@ impl NewRoot {
     fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
         let path = &piece.path;
         let target = if self.in_a_tree(path) {
-            let found = open_known(path, Some((piece.stat.st_dev, piece.stat.st_ino)))?;
-            found.map(|(target, _)| target).ok_or_else(|| Failure::changed(path, "it no longer exists"))?
+            open_there(path, Some((piece.stat.st_dev, piece.stat.st_ino)))?.0
         } else {
             // Only the `/tmp` of a session can contain links of an earlier command.
             if let Some(link) = nofollow::first_link(path) {
@@ -266,7 +265,7 @@ fn attach(tree: &OwnedFd, attributes: Attributes, target: &OwnedFd) -> io::Resul
 
 /// Covers a file with a text, so that later changes of the file have no effect.
 fn cover_with_text(path: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
-    let (target, _) = open_known(path, None)?.ok_or_else(|| Failure::changed(path, "it no longer exists"))?;
+    let (target, _) = open_there(path, None)?;
     let covered = || -> io::Result<()> {
         fs::write(COPY, text)?;
         fs::set_permissions(COPY, fs::Permissions::from_mode(mode))?;

@@ -143,6 +143,11 @@ pub(super) fn open_known(path: &Path, known: Option<Node>) -> Result<Option<(Own
     Ok(opened)
 }
 
+/// The same for a path that must exist.
+pub(super) fn open_there(path: &Path, known: Option<Node>) -> Result<(OwnedFd, Stat), Failure> {
+    open_known(path, known)?.ok_or_else(|| Failure::changed(path, "it no longer exists"))
+}
+
 /// Libraries, and files that programs need to run.
 pub(super) const LIBRARIES: [&str; 12] = [
     "/lib",
