@@ -52,7 +52,7 @@ fn ledger_has_intent_before_result_and_refusals() {
     assert_eq!(results[0]["data"]["intent"], intents[0]["seq"]);
     assert!(intents[0]["data"]["exe"]["sha256"].as_str().unwrap().starts_with("sha256:"));
     assert!(intents[0]["data"]["command_hash"].is_string() && results[0]["data"]["result_hash"].is_string());
-    assert_eq!(results[0]["data"]["enforcement"]["no_new_privs"], true);
+    assert_eq!(results[0]["data"]["enforcement"]["seccomp"], true);
     let refused = exec.entries("exec.refused");
     let rules: Vec<&str> = refused.iter().map(|entry| entry["data"]["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["restricted", "empty"]);

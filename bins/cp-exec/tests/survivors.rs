@@ -140,7 +140,7 @@ fn run_without_namespaces_kills_all_processes() {
     // A user namespace with limits of zero simulates a machine without namespaces.
     let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
     let (group, walk) = (policy_with("cgroup = true"), POLICY.to_owned());
-    for (policy, kill) in [(walk, "subreaper"), (group, "cgroup")] {
+    for (policy, limits) in [(walk, "rlimits"), (group, "cgroup_v2")] {
         let policy = policy.replace("intent =", "degraded = \"allow\"\nintent =");
         let (exec, word) = (Exec::with_policy(everyone()[0], &policy), word());
         exec.write("daemons.py", DAEMONS);
@@ -155,8 +155,8 @@ fn run_without_namespaces_kills_all_processes() {
         assert_eq!(answer["error"]["code"], "E_TIMEOUT", "{answer}");
         assert_eq!(details["enforcement"]["namespaces"].as_array().unwrap().len(), 0, "{answer}");
         let missing = details["enforcement"]["missing"].to_string();
-        let kill = if missing.contains("cgroup: no control group of version 2") { "subreaper" } else { kill };
-        assert_eq!(details["enforcement"]["kill"], kill, "{answer}");
-        assert!(!alive(&word), "{kill}: something survived");
+        let limits = if missing.contains("cgroup: no control group of version 2") { "rlimits" } else { limits };
+        assert_eq!(details["enforcement"]["cgroup"], limits, "{answer}");
+        assert!(!alive(&word), "{limits}: something survived");
     }
 }

@@ -53,7 +53,6 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     limit(plan, &mut enforcement)?;
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true).at("no_new_privs")?;
-    enforcement.no_new_privs = true;
     match landlock::restrict(plan, tmp, private) {
         Ok(landlock) => {
             if landlock.status != "full" {

@@ -17,32 +17,25 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Layer, Network, Profile};
+use super::plan::{Layer, Network};
 use super::sys;
 use crate::serde_paths::path_bytes;
 
 /// The layers under which a command ran.
-#[expect(clippy::struct_excessive_bools, reason = "each is a member of the record")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Enforcement {
-    /// The profile of the run.
-    pub profile: Option<Profile>,
     /// The enforcement of Landlock.
     pub landlock: Landlock,
     /// True if system calls are filtered.
     pub seccomp: bool,
     /// True if each program is decided about when it starts.
     pub listener: bool,
-    /// True if execution cannot grant rights.
-    pub no_new_privs: bool,
     /// The private namespaces.
     pub namespaces: Vec<String>,
     /// The network that the command sees.
     pub network: Option<Network>,
     /// The kind of control group of the run, or its replacement.
     pub cgroup: String,
-    /// The way in which all processes are killed: `pid_namespace`, `cgroup` or `subreaper`.
-    pub kill: String,
     /// The user of the command.
     pub uid: u32,
     /// True if this program was itself in a sandbox or a container, which may allow fewer layers than the machine.

@@ -129,17 +129,14 @@ fn become_run(
     if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").at("cgroup")?;
     }
-    let (cgroup, kill) = match (&plan.cgroup, &namespaces) {
-        (Some(_), Ok(_)) => ("cgroup_v2", "pid_namespace"),
-        (Some(_), Err(_)) => ("cgroup_v2", "cgroup"),
-        (None, Ok(_)) => ("rlimits+pid_namespace", "pid_namespace"),
-        (None, Err(_)) => ("rlimits", "subreaper"),
+    let cgroup = match (&plan.cgroup, &namespaces) {
+        (Some(_), _) => "cgroup_v2",
+        (None, Ok(_)) => "rlimits+pid_namespace",
+        (None, Err(_)) => "rlimits",
     };
     let mut enforcement = Enforcement {
-        profile: Some(plan.profile),
         uid: account.uid,
         cgroup: cgroup.to_owned(),
-        kill: kill.to_owned(),
         outer_sandbox: super::is_nested(),
         ..Enforcement::default()
     };

@@ -44,11 +44,10 @@ impl Machine {
 
 /// The layers that a record says were in force, by the names that probes use.
 fn held(enforcement: &Value) -> BTreeSet<String> {
-    let mut held: BTreeSet<String> = ["capabilities".to_owned()].into();
+    let mut held: BTreeSet<String> = ["capabilities", "no_new_privs"].map(str::to_owned).into();
     held.extend(enforcement["namespaces"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()));
     for (name, holds) in [
         ("seccomp", enforcement["seccomp"] == true),
-        ("no_new_privs", enforcement["no_new_privs"] == true),
         ("landlock", enforcement["landlock"]["status"] == "full"),
         ("rlimits", enforcement["cgroup"].as_str().unwrap().starts_with("rlimits")),
         ("cgroup", enforcement["cgroup"].as_str().unwrap().starts_with("cgroup")),
