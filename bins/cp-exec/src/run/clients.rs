@@ -17,8 +17,6 @@ use crate::policy::HostCall;
 
 /// The most open connections. One more closes the oldest.
 const OPEN: usize = 16;
-/// The most connections that are accepted before other events of the run are handled.
-const ACCEPTED: usize = 64;
 /// The longest message, in bytes.
 const LONGEST: usize = 1 << 20;
 /// The time after which a connection is closed.
@@ -71,15 +69,14 @@ impl Clients {
     /// Receives and answers messages without blocking.
     pub(super) fn serve(&mut self, answer: Answerer<'_>) {
         self.open.retain_mut(|connection| connection.since.elapsed() < PATIENCE && connection.advance(answer));
-        for _ in 0..ACCEPTED {
-            let Ok((stream, _)) = self.listener.accept() else { return };
-            let mut connection = Connection { stream, since: Instant::now(), received: Vec::new() };
-            if connection.stream.set_nonblocking(true).is_ok() && connection.advance(answer) {
-                self.open.push_back(connection);
-            }
-            if self.open.len() > OPEN {
-                self.open.pop_front();
-            }
+        // One at a time, so that other events of the run are handled in between.
+        let Ok((stream, _)) = self.listener.accept() else { return };
+        let mut connection = Connection { stream, since: Instant::now(), received: Vec::new() };
+        if connection.stream.set_nonblocking(true).is_ok() && connection.advance(answer) {
+            self.open.push_back(connection);
+        }
+        if self.open.len() > OPEN {
+            self.open.pop_front();
         }
     }
 }
