@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
 use crate::signals;
@@ -212,20 +213,20 @@ impl<F: AsFd> Lines<F> {
         let filled = self.buffer.len();
         // A pipe returns one chunk at a time. To make room for as many bytes as are buffered would take quadratic time
         // for a long line.
-        self.buffer.resize(filled + filled.clamp(CHUNK, 4 * CHUNK), 0);
-        let read = read_some(self.source.as_fd(), &mut self.buffer[filled..], self.drains);
-        self.buffer.truncate(filled + *read.as_ref().unwrap_or(&0));
-        self.ended = read? == 0;
+        self.buffer.reserve(filled.clamp(CHUNK, 4 * CHUNK));
+        self.ended = read_some(self.source.as_fd(), &mut self.buffer, self.drains)? == 0;
         Ok(!self.ended)
     }
 }
 
-fn read_some(source: BorrowedFd<'_>, into: &mut [u8], drains: bool) -> Result<usize> {
+/// Appends as many bytes as the memory of the buffer has room for. It is not zeroed first, which would take longer than
+/// the rest of the work for a short line.
+fn read_some(source: BorrowedFd<'_>, into: &mut Vec<u8>, drains: bool) -> Result<usize> {
     loop {
         if !drains {
             signals::wait_readable(source, None)?;
         }
-        match rustix::io::read(source, &mut *into) {
+        match rustix::io::read(source, spare_capacity(into)) {
             Ok(n) => return Ok(n),
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(e) => return Err(Error::new(Code::Io, format!("reading input: {}", std::io::Error::from(e)))),
