@@ -1,7 +1,7 @@
 //! `cp-mcp`: bridge these programs and the Model Context Protocol.
 //!
-//! The client is at standard input and output, and only the protocol is written there. One thread reads the client's
-//! lines, and the main thread handles them and writes ([`stdio`]). [`serve`] answers by running our programs; [`gate`]
+//! The client is at standard input and output, and only the protocol is written there. The main thread reads the lines
+//! of both sides, handles them, and writes to the client ([`stdio`]). [`serve`] answers by running our programs; [`gate`]
 //! checks and records the calls to another server, which is a process ([`proxy`]) or reached over HTTP ([`connect`]). For
 //! [`call`] the client is in this process, and the streams have records.
 

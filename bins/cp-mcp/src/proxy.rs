@@ -1,18 +1,21 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
-use std::io::Write as _;
+use std::cell::RefCell;
+use std::io::{BufWriter, Write as _};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use cp_common::coprocess::Output;
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, Spec, is_cp_mcp, name_of, unavailable};
+use os_pipe::PipeWriter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::PIPE_BUF;
 use serde_json::json;
 
-use crate::gate::{self, QUEUE, Server};
-use crate::stdio::{Event, Post, locked, spawn, without_mark, workers};
+use crate::gate::{self, Outbox, QUEUE, Server};
+use crate::stdio::{locked, workers};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
@@ -41,54 +44,55 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
     let spec = launcher.spec(name, given)?;
-    gate::run(name, false, |post| start(&spec, &launcher, post), context)
+    gate::run(name, false, || start(&spec, &launcher), context)
 }
 
-/// Starts a server. One thread reads its output and another writes its input, because the server may stop reading.
-pub(crate) fn start(spec: &Spec, launcher: &Launcher, post: Post) -> Result<Server> {
+/// Starts a server.
+pub(crate) fn start(spec: &Spec, launcher: &Launcher) -> Result<Server> {
     let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec))?;
-    let (input, mut output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
-    let (child, input, named) = (Arc::new(Mutex::new(child)), Mutex::new(input), spec.clone());
-    let outbox = workers("to-server", 1, QUEUE, move |line: String| {
-        let mut input = locked(&input);
-        // A server that does not read has exited, which is its own event.
-        let _ = input.write_all(line.as_bytes()).and_then(|()| input.flush());
-    })?;
-    let reader = Arc::clone(&child);
-    spawn("from-server", move || {
-        let why = loop {
-            match next(&mut output) {
-                Ok(Some(line)) => {
-                    if post.send(Event::FromServer(line)).is_err() {
-                        return;
-                    }
-                }
-                Ok(None) => break locked(&reader).gone(),
-                Err(error) => break error,
-            }
-        };
-        let _ = post.send(Event::ServerLeft(unavailable(&why, &named)));
-    })?;
+    let (input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
+    let (child, named) = (Rc::new(RefCell::new(child)), spec.clone());
     // Our own bridge confines its server itself.
     let is_outside = spec.table.sandbox == Sandbox::None || is_cp_mcp(spec);
     let sandbox = if is_outside { "none" } else { "tool" };
     let description = json!({ "name": spec.name, "command": spec.argv, "env": spec.table.env, "sandbox": sandbox });
+    let ended = Rc::clone(&child);
+    let left = move |why: Option<Error>| unavailable(&why.unwrap_or_else(|| ended.borrow().gone()), &named);
     let stop = move || {
-        locked(&child).stop();
+        child.borrow_mut().stop();
         drop(home);
     };
-    Ok(Server { outbox, description, stop: Box::new(stop) })
+    Ok(Server { outbox: outbox(input)?, output, description, left: Box::new(left), stop: Box::new(stop) })
 }
 
-/// The next line. The end of a line that is too long is not read.
-fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
-    while !output.wait_line(Duration::from_hours(1))? {}
-    if !output.is_too_long() {
-        let Some(line) = output.next(&mut || Ok(()))? else { return Ok(None) };
-        if let Ok(bytes) = output.bytes(&line) {
-            return Ok(Some(without_mark(bytes).to_vec()));
+/// Sends lines to a server, which may stop reading. A thread writes those for which its pipe has no room, and those
+/// after them.
+fn outbox(input: BufWriter<PipeWriter>) -> Result<Outbox> {
+    let shared = Arc::new((Mutex::new(input), AtomicUsize::new(0)));
+    let own = Arc::clone(&shared);
+    // A server that does not read has exited, which is its own event.
+    let write = |input: &mut BufWriter<PipeWriter>, line: &str| {
+        let _ = input.write_all(line.as_bytes()).and_then(|()| input.flush());
+    };
+    let queue = workers("to-server", 1, QUEUE, move |line: String| {
+        write(&mut locked(&own.0), &line);
+        own.1.fetch_sub(1, SeqCst);
+    })?;
+    Ok(Box::new(move |line| {
+        let (input, waiting) = &*shared;
+        if waiting.load(SeqCst) == 0 && line.len() <= PIPE_BUF && has_room(locked(input).get_ref()) {
+            write(&mut locked(input), &line);
+            return true;
         }
-    }
-    let message = format!("the server wrote a line that is longer than {} MiB", LINE_LIMIT >> 20);
-    Err(Error::new(Code::Server, message))
+        waiting.fetch_add(1, SeqCst);
+        let is_queued = queue.try_send(line).is_ok();
+        waiting.fetch_sub(usize::from(!is_queued), SeqCst);
+        is_queued
+    }))
+}
+
+/// True if a pipe takes a line of at most [`PIPE_BUF`] bytes at once.
+fn has_room(pipe: &PipeWriter) -> bool {
+    let mut fds = [PollFd::new(pipe, PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

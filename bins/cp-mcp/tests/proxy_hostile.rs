@@ -1,6 +1,6 @@
 //! `cp-mcp proxy` before servers that break the protocol, and clients that break it.
 
-use cp_testkit::Place;
+use cp_testkit::{Place, Signal};
 use serde_json::json;
 
 use crate::proxy::{looking, open, serving, tool};
@@ -145,6 +145,28 @@ fn duplicate_request_id_is_refused() {
     let [first, second] = [session.read(), session.read()];
     assert!(first["result"]["isError"] == true && first["id"] == "a", "{first}");
     assert_eq!(second["result"]["content"][0]["text"], "look", "{second}");
+}
+
+#[test]
+fn half_line_of_one_side_holds_neither_the_other_nor_a_signal() {
+    let calls = r#"    half = '{"jsonrpc":"2.0","method":"notifications/'
+    sys.stdout.write(half); sys.stdout.flush(); time.sleep(1); sys.stdout.write('half"}\n')
+    return name"#;
+    let Some((place, server)) = looking(calls) else { return };
+    let mut session = open(&place, &server);
+    session.tools();
+    let id = session.send("tools/call", json!({"name": "look"}));
+    assert!(session.call("other", json!({})).1);
+    assert!(session.others.is_empty(), "{:?}", session.others);
+    session.write_bytes(br#"{"jsonrpc":"2.0","id":"whole","#);
+    assert_eq!(session.answer(id)["result"]["content"][0]["text"], "look");
+    assert_eq!(session.others[0]["method"], "notifications/half");
+    session.write_bytes(b"\"method\":\"ping\"}\n");
+    assert_eq!(session.read()["id"], "whole");
+    session.send("tools/call", json!({"name": "look"}));
+    session.write_bytes(b"{");
+    session.process.signal(Signal::TERM);
+    assert_eq!(session.process.finish().status, 130);
 }
 
 #[test]

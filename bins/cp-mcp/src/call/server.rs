@@ -2,7 +2,6 @@
 //! the protocol.
 
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use cp_common::wire::{Block, ToolCall, ToolResult};
@@ -14,9 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, failure_of, party, raw};
+use crate::gate::{self, Answer, Gate, failure_of, party, raw};
 use crate::proxy;
-use crate::stdio::{Event, Post, WAITING};
 
 /// The image types that providers accept.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -29,7 +27,6 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 pub(super) struct Server {
     gate: Gate,
     spec: Spec,
-    post: Post,
     /// False after a handshake.
     is_modern: bool,
     /// The server's description of itself.
@@ -38,10 +35,9 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(spec: Spec, context: &Context) -> Result<Self> {
-        let (post, inbox) = sync_channel(WAITING);
-        let mut gate = Gate::new(&spec.name, true, inbox, context)?;
-        (gate.is_client, gate.is_before_bridge) = (true, is_cp_mcp(&spec));
-        Ok(Self { gate, spec, post, is_modern: true, greeting: None })
+        let mut gate = Gate::new(&spec.name, true, None, context)?;
+        gate.is_before_bridge = is_cp_mcp(&spec);
+        Ok(Self { gate, spec, is_modern: true, greeting: None })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -118,8 +114,7 @@ impl Server {
 
     fn start(&mut self) -> Result<()> {
         if self.gate.server.is_none() {
-            let started = proxy::start(&self.spec, &self.gate.launcher, self.post.clone())?;
-            self.gate.server = Some(started);
+            self.gate.server = Some(proxy::start(&self.spec, &self.gate.launcher)?);
         }
         Ok(())
     }
@@ -182,12 +177,9 @@ impl Server {
         self.gate.ask(method, &raw(params)?, None, context)
     }
 
-    /// Stops the server, whose last events are dropped.
+    /// Stops the server.
     pub(super) fn stop(&mut self) {
-        if let Some(server) = self.gate.server.take() {
-            server.close();
-            while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
-        }
+        self.gate.server.take().into_iter().for_each(gate::Server::close);
     }
 
     /// Parameters that have only the metadata. Servers refuse one that is null.

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cp_common::coprocess::Output;
 use cp_common::output::line_to_stderr;
 use cp_common::{Code, Error, Result, signals};
 use cp_http::client::{Client, Reply, code_of};
@@ -15,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::endpoint::Headers;
 use crate::gate::{QUEUE, Server, failed, id_of, refused};
-use crate::stdio::{Event, Post, locked, workers};
+use crate::stdio::{Post, locked, post, workers};
 
 /// The most requests that wait for a response at the same time.
 pub(super) const MOST: usize = 64;
@@ -35,7 +36,7 @@ pub(super) struct Link {
     pub(super) url: String,
     pub(super) headers: Headers,
     pub(super) is_quiet: bool,
-    pub(super) post: Post,
+    pub(super) post: Arc<Post>,
     pub(super) session: Mutex<Session>,
 }
 
@@ -67,19 +68,19 @@ impl<'a> Sent<'a> {
 
 impl Link {
     /// A connection, which the first message opens.
-    pub(super) fn open(self) -> Result<Server> {
+    pub(super) fn open(self, output: Output) -> Result<Server> {
         let description = json!({ "name": self.name, "url": self.url.split('?').next() });
         let own = Arc::new(self);
         let link = Arc::clone(&own);
         let requests = workers("request", MOST, 0, move |line: String| link.exchange(&Sent::of(&line)))?;
         let link = Arc::clone(&own);
-        let outbox = workers("to-server", 1, QUEUE, move |line: String| {
+        let queue = workers("to-server", 1, QUEUE, move |line: String| {
             let sent = Sent::of(&line);
             match (sent.method.as_str(), sent.id) {
                 ("server/discover", Some(id)) => {
                     // With this code a client that looks for the version without a handshake shakes hands.
                     let why = "a server over HTTP is reached with a handshake (initialize)";
-                    let _ = link.refuse(id, &Failure::new(METHOD_NOT_FOUND, why));
+                    link.pass(failure(id, &Failure::new(METHOD_NOT_FOUND, why)).as_bytes());
                 }
                 // Others depend on these.
                 ("initialize", _) | (_, None) => {
@@ -98,7 +99,9 @@ impl Link {
                 let _ = own.client.within(FAREWELL).delete(&own.url, &own.headed());
             }
         };
-        Ok(Server { outbox, description, stop: Box::new(stop) })
+        let left = |why: Option<Error>| why.unwrap_or_else(|| Error::new(Code::Io, "the connection has ended"));
+        let outbox = Box::new(move |line| queue.try_send(line).is_ok());
+        Ok(Server { outbox, output, description, left: Box::new(left), stop: Box::new(stop) })
     }
 
     /// Reads what the server sends by itself, if it has a stream for that, until the end of the connection.
@@ -122,12 +125,7 @@ impl Link {
             let error = Error::new(why.code(), self.headers.scrub(&failed(&why).message)).without_secrets();
             line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
         }
-        let _ = sent.id.map(|id| self.refuse(id, &failed(&why)));
-    }
-
-    /// Answers a request with a failure.
-    fn refuse(&self, id: &RawValue, why: &Failure) -> Result<()> {
-        self.pass(failure(id, why).trim_end().as_bytes())
+        sent.id.into_iter().for_each(|id| self.pass(failure(id, &failed(&why)).as_bytes()));
     }
 
     /// The headers of a request.
@@ -203,14 +201,14 @@ impl Link {
             }
             Message::Request { .. } => false,
         };
-        self.pass(bytes)?;
+        self.pass(bytes);
         Ok(is_answer)
     }
 
     /// Passes a line to the client, with secrets redacted. A line feed in JSON is replaced by a space.
-    fn pass(&self, line: &[u8]) -> Result<()> {
-        let line = self.headers.scrub(&String::from_utf8_lossy(line)).replace(['\n', '\r'], " ").into_bytes();
-        self.post.send(Event::FromServer(line)).map_err(|_| Error::new(Code::Io, "the client has left"))
+    fn pass(&self, line: &[u8]) {
+        let line = self.headers.scrub(&String::from_utf8_lossy(line)).replace(['\n', '\r'], " ");
+        post(&(line + "\n"), &self.post);
     }
 
     /// The failure of a response with an error status. An error of the protocol stays the server's own.

@@ -7,10 +7,10 @@ mod message;
 mod server;
 mod tools;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
+use cp_common::coprocess::Output;
 use cp_common::home::Home;
 use cp_common::keys::random;
 use cp_common::output::printable_line;
@@ -26,7 +26,7 @@ use self::message::Id;
 pub(crate) use self::message::{failed, failure_of, id_of, party, raw, refused};
 use self::tools::Listing;
 use crate::record::{Journal, Started};
-use crate::stdio::{self, Event, Post};
+use crate::stdio::{self, Event};
 
 /// The events that the gate records.
 pub(crate) const EVENTS: &[&str] = &[
@@ -47,20 +47,24 @@ pub(crate) fn server_name(text: &str) -> Result<String, &'static str> {
 
 /// The ids of the gate's own requests are larger, unlike those of clients, and fit in 32 bits.
 const FIRST_ID: u32 = 1 << 30;
-/// How often a request of the gate itself checks for a signal.
-const POLL: Duration = Duration::from_millis(20);
 /// The most lines that wait until a server reads them.
 pub(crate) const QUEUE: usize = 256;
 /// The most characters of a line that a warning shows.
 const SHOWN: usize = 100;
 
-/// A server behind the gate. Its messages are posted as events; its exit is the last of them.
+/// Sends a line to a server in the order of the calls, without waiting until the server reads. False if too many wait.
+pub(crate) type Outbox = Box<dyn Fn(String) -> bool>;
+
+/// A server behind the gate.
 pub(crate) struct Server {
-    /// The lines for it, which a thread sends in order, because the server may stop reading. They have only members
-    /// that the gate has read, because a server could interpret others differently.
-    pub(crate) outbox: SyncSender<String>,
+    /// The lines for it have only members that the gate has read, because a server could interpret others differently.
+    pub(crate) outbox: Outbox,
+    /// Its lines.
+    pub(crate) output: Output,
     /// Its description for the ledger.
     pub(crate) description: Value,
+    /// The error for the end of its output, or for what is wrong with it.
+    pub(crate) left: Box<dyn Fn(Option<Error>) -> Error>,
     /// Stops it after the end of its outbox, if it does not exit within its grace period.
     pub(crate) stop: Box<dyn FnOnce()>,
 }
@@ -68,7 +72,8 @@ pub(crate) struct Server {
 impl Server {
     /// Closes its outbox, and stops it.
     pub(crate) fn close(self) {
-        drop(self.outbox);
+        // Without a reader, a full pipe does not block it.
+        drop((self.outbox, self.output));
         (self.stop)();
     }
 }
@@ -77,21 +82,18 @@ impl Server {
 pub(crate) fn run(
     name: &str,
     has_limit: bool,
-    start: impl FnOnce(Post) -> Result<Server>,
+    start: impl FnOnce() -> Result<Server>,
     context: &mut Context,
 ) -> Result<()> {
-    let (post, inbox) = stdio::open(LINE_LIMIT)?;
     stdio::begin(context)?;
-    let mut gate = Gate::new(name, has_limit, inbox, context)?;
-    gate.server = Some(start(post)?);
+    let mut gate = Gate::new(name, has_limit, Some(stdio::Client::new(LINE_LIMIT)), context)?;
+    gate.server = Some(start()?);
     gate.note_server(None)?;
     let passed = gate.run(context);
-    // A signal must not interrupt the exit of the server, because its last line would be lost.
+    // A signal must not interrupt the exit of the server.
     let _effect = signals::effect();
     gate.count_noise();
     let flushed = gate.flush(context);
-    // Closing the inbox first releases the reader thread, for which the server would wait.
-    drop(gate.inbox);
     gate.server.into_iter().for_each(Server::close);
     passed.and(flushed)
 }
@@ -112,7 +114,8 @@ pub(crate) struct Gate {
     pub(crate) server: Option<Server>,
     /// `None` if the tools must be listed before the next call.
     pub(crate) listing: Option<Listing>,
-    pub(crate) inbox: Receiver<Event>,
+    /// `None` after the client at the standard streams has disconnected.
+    input: Option<stdio::Client>,
     pub(crate) redactor: Redactor,
     /// The home, and the directory of `.` in the policy.
     home: Home,
@@ -132,8 +135,6 @@ pub(crate) struct Gate {
     own_id: u32,
     /// The answer to the request of the gate itself.
     answered: Option<Answer>,
-    /// The events of the client that wait for this answer.
-    held: VecDeque<Event>,
     /// When the requests end, after the client has disconnected.
     deadline: Option<Instant>,
 }
@@ -154,7 +155,7 @@ struct Request {
 }
 
 impl Gate {
-    pub(crate) fn new(name: &str, has_limit: bool, inbox: Receiver<Event>, context: &Context) -> Result<Self> {
+    pub(crate) fn new(name: &str, has_limit: bool, input: Option<stdio::Client>, context: &Context) -> Result<Self> {
         let launcher = Launcher::of(context)?;
         let table = launcher.table(name);
         Ok(Self {
@@ -163,11 +164,11 @@ impl Gate {
             table,
             launcher,
             journal: Journal::new(context)?,
-            is_client: false,
+            is_client: input.is_none(),
             is_before_bridge: false,
             server: None,
             listing: None,
-            inbox,
+            input,
             redactor: Redactor::from_environment(),
             home: context.home.clone(),
             base: context.base().ok().map(|base| base.display().to_string()),
@@ -179,39 +180,36 @@ impl Gate {
             in_flight: BTreeMap::new(),
             own_id: FIRST_ID + u32::from(u16::from_ne_bytes(random()?)),
             answered: None,
-            held: VecDeque::new(),
             deadline: None,
         })
     }
 
     fn run(&mut self, context: &mut Context) -> Result<()> {
         while self.deadline.is_none_or(|deadline| !self.in_flight.is_empty() && deadline > Instant::now()) {
-            let event = match self.held.pop_front() {
-                None => stdio::next(&self.inbox, self.next_end(), context)?,
-                held => held,
-            };
-            let handled = if let Some(event) = event { self.handle(event, context) } else { self.time_out() };
+            let (until, server) = (self.next_end(), self.server.as_mut().map(|server| &mut server.output));
+            let event = stdio::next(self.input.as_mut(), server, until, context)?;
+            let handled = self.handle(event, context);
             self.flush(context).and(handled)?;
         }
         Ok(())
     }
 
-    fn handle(&mut self, event: Event, context: &mut Context) -> Result<()> {
+    /// Handles an event, or the end of the time of a request.
+    fn handle(&mut self, event: Option<Event>, context: &mut Context) -> Result<()> {
         match event {
-            Event::FromClient(line) => self.receive_from_client(&line, context)?,
-            Event::ToClient(line) | Event::Ended(_, line) => self.lines.push(line),
-            Event::ClientLeft(left) => {
-                left?;
-                self.deadline = Some(Instant::now() + self.table.call_limit());
+            None => self.time_out(),
+            Some(Event::FromClient(line)) => self.receive_from_client(&line, context),
+            Some(Event::ClientLeft) => {
+                (self.input, self.deadline) = (None, Some(Instant::now() + self.table.call_limit()));
+                Ok(())
             }
-            Event::FromServer(line) => self.receive_from_server(&line)?,
-            Event::ServerLeft(exit) => self.server_exited(exit)?,
+            Some(Event::FromServer(line)) => self.receive_from_server(&line),
+            Some(Event::ServerLeft(why)) => self.server_exited(why),
         }
-        Ok(())
     }
 
-    /// Makes a request of the gate itself, and waits for its answer within its time limit. What the client sends until
-    /// then is held.
+    /// Makes a request of the gate itself, and waits for its answer within its time limit. The client is not read until
+    /// then.
     pub(crate) fn ask(
         &mut self,
         method: &str,
@@ -229,25 +227,11 @@ impl Gate {
             if let Some(answer) = self.answered.take() {
                 return answer;
             }
-            signals::check()?;
-            let until = self.next_end().into_iter().chain([Instant::now() + POLL]).min();
-            match stdio::next(&self.inbox, until, context)? {
-                None => self.time_out()?,
-                Some(Event::ClientLeft(Err(error))) => return Err(error),
-                Some(event @ (Event::FromClient(_) | Event::ClientLeft(_))) => self.hold(event)?,
-                Some(event) => self.handle(event, context)?,
-            }
+            let (until, server) = (self.next_end(), self.server.as_mut().map(|server| &mut server.output));
+            let event = stdio::next(None, server, until, context)?;
+            self.handle(event, context)?;
             self.flush(context)?;
         }
-    }
-
-    fn hold(&mut self, event: Event) -> Result<()> {
-        self.held.push_back(event);
-        let lengths = self.held.iter().map(|held| if let Event::FromClient(line) = held { line.len() } else { 0 });
-        if lengths.sum::<usize>() > LINE_LIMIT {
-            return Err(Error::new(Code::Server, format!("the server {} does not answer", self.name)).fatal());
-        }
-        Ok(())
     }
 
     /// Sends a request, and waits for its response. A call that is not sent has failed.
@@ -263,7 +247,8 @@ impl Gate {
     fn send(&mut self, line: String) -> Result<()> {
         let error = |what: &str| Error::new(Code::Server, format!("the server {} {what}", self.name));
         match &self.server {
-            Some(server) => server.outbox.try_send(line).map_err(|_| error("does not read its input")),
+            Some(server) if (server.outbox)(line) => Ok(()),
+            Some(_) => Err(error("does not read its input")),
             None => {
                 Err(error("has exited").hint("start it again: connect to it again in the program that started cp-mcp"))
             }

@@ -112,8 +112,9 @@ impl Gate {
     }
 
     /// Fails all requests, because the server has exited.
-    pub(super) fn server_exited(&mut self, mut error: Error) -> Result<()> {
+    pub(super) fn server_exited(&mut self, why: Option<Error>) -> Result<()> {
         let Some(server) = self.server.take() else { return Ok(()) };
+        let mut error = (server.left)(why);
         server.close();
         if self.listing.is_some() {
             // The server has worked before, so a hint about its start would mislead.

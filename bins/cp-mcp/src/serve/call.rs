@@ -9,7 +9,7 @@ use cp_common::program::approval::{answered, description, grant, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, keys, signals};
 use cp_ledger::format::approval::Said;
-use cp_mcp_wire::{Meta, result};
+use cp_mcp_wire::{Meta, request, result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ use super::protocol::{FormAction, complete, form_action};
 use super::shared::{Look, Shared, Stop};
 use super::tools::Action;
 use crate::gate::raw;
-use crate::stdio::{Event, locked};
+use crate::stdio::{Post, locked, post};
 
 /// A call of a client.
 pub(super) struct Call {
@@ -33,17 +33,21 @@ pub(super) struct Call {
     /// The token for progress notifications.
     pub progress: Option<Value>,
     pub stop: Arc<Stop>,
+    /// The pipe of the lines for the client.
+    pub post: Arc<Post>,
 }
 
-/// Runs a call, and posts its response.
+/// Runs a call, and posts its response; a blank line if it was cancelled.
 pub(super) fn work(call: Call, shared: &Shared) {
     // A signal must not interrupt the cleanup of started processes.
     let _effect = signals::effect();
     let answer = if call.stop.load(Relaxed) { Ok(None) } else { recorded(&call, shared) };
-    let line = answer.unwrap_or_else(|error| Some(Answer::of_error(error))).map_or_else(String::new, |answer| {
-        result(&call.id, &complete(answer.into_value(), call.client.is_modern(), false))
-    });
-    let _ = shared.post.send(Event::Ended(call.stop, line));
+    let answer = answer.unwrap_or_else(|error| Some(Answer::of_error(error)));
+    let Call { id, client, stop, post: pipe, .. } = call;
+    let line = answer.map(|answer| result(&id, &complete(answer.into_value(), client.is_modern(), false)));
+    // The line wakes the main thread, for which the call has ended by then.
+    drop(stop);
+    post(&line.unwrap_or_else(|| "\n".to_owned()), &pipe);
 }
 
 /// Runs a call, and records the call and its result; `None` if it was cancelled. The programs record their effects
@@ -75,7 +79,8 @@ fn done(call: &Call, shared: &Shared) -> Result<Answer> {
         let seconds = began.elapsed().as_secs();
         if let Some(token) = call.progress.as_ref().filter(|_| seconds >= next) {
             next = seconds + 1;
-            shared.tell(None, "notifications/progress", &json!({ "progressToken": token, "progress": seconds }));
+            let progress = json!({ "progressToken": token, "progress": seconds });
+            post(&request(None, "notifications/progress", Some(&progress)), &call.post);
         }
         if call.stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(()) }
     };
@@ -169,7 +174,7 @@ fn settled(
             let requests = json!({ QUESTION: { "method": "elicitation/create", "params": form } });
             return Ok(Some(Answer::asking(&requests, &token)));
         }
-        let action = shared.ask_client(&token, "elicitation/create", &form, look)?;
+        let action = shared.ask_client(&token, &form, &call.post, look)?;
         Consent { token, action, how: How::Approver }
     };
     redeem(&shared.home, &token, &approval)?;

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use cp_common::coprocess::Output;
 use cp_common::{Context, Result, keys, signals};
 use cp_mcp_wire::{
     Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MODERN, Message, Meta, read, response,
@@ -29,25 +30,33 @@ const LONGEST: usize = 5 << 18;
 /// How long calls may continue after the end of the client's input.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Writes the line of a call to the client. A blank line only tells that a call has ended.
+fn pass(line: &[u8], context: &mut Context) -> Result<()> {
+    if line.is_empty() { Ok(()) } else { stdio::write(&(String::from_utf8_lossy(line) + "\n"), context) }
+}
+
 type Answered<T> = std::result::Result<T, Failure>;
 
 /// Serves the client at the standard streams until it disconnects.
 pub(crate) fn serve(names: &[String], context: &mut Context) -> Result<()> {
     let tools = tools_of(names)?;
     stdio::begin(context)?;
-    let (post, inbox) = stdio::open(LONGEST)?;
+    let ((output, post), client) = (stdio::pipe()?, Some(stdio::Client::new(LONGEST)));
     let (root, handshake_client, workers, active) = (context.base()?, None, None, Vec::new());
-    let mut server = Server { context, tools, root, post, handshake_client, workers, active };
-    let left = server.work(&inbox);
-    server.leave(&inbox)?;
-    left
+    let mut server = Server { context, tools, root, client, output, post, handshake_client, workers, active };
+    let left = server.work();
+    server.leave().and(left)
 }
 
 struct Server<'a> {
     context: &'a mut Context,
     tools: Vec<Tool>,
     root: PathBuf,
-    post: Post,
+    /// `None` after the client has disconnected.
+    client: Option<stdio::Client>,
+    /// The lines of the calls, and the end of the pipe for them.
+    output: Output,
+    post: Arc<Post>,
     /// The client of the handshake.
     handshake_client: Option<Meta>,
     /// The state of all calls, and the queue of the threads that run them. The first call starts both.
@@ -58,18 +67,14 @@ struct Server<'a> {
 
 impl Server<'_> {
     /// Handles events until the client's input ends and its calls have ended, or their grace period is over.
-    fn work(&mut self, inbox: &Receiver<Event>) -> Result<()> {
+    fn work(&mut self) -> Result<()> {
         let mut until = None;
         while until.is_none_or(|until| until > Instant::now() && self.is_active()) {
-            match stdio::next(inbox, until, self.context)? {
+            match stdio::next(self.client.as_mut(), Some(&mut self.output), until, self.context)? {
                 Some(Event::FromClient(line)) => self.line(&line)?,
-                Some(Event::ToClient(line)) => stdio::write(&line, self.context)?,
-                Some(Event::Ended(call, line)) => {
-                    drop(call);
-                    stdio::write(&line, self.context)?;
-                }
-                Some(Event::ClientLeft(left)) => until = left.map(|()| Some(Instant::now() + GRACE))?,
-                None | Some(Event::FromServer(_) | Event::ServerLeft(_)) => {}
+                Some(Event::FromServer(line)) => pass(&line, self.context)?,
+                Some(Event::ClientLeft) => (self.client, until) = (None, Some(Instant::now() + GRACE)),
+                None | Some(Event::ServerLeft(_)) => {}
             }
         }
         Ok(())
@@ -81,14 +86,19 @@ impl Server<'_> {
         !self.active.is_empty()
     }
 
-    /// Stops the active calls, and waits until their processes are killed.
-    fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
+    /// Stops the active calls, waits until their processes are killed, and writes the last responses.
+    fn leave(mut self) -> Result<()> {
         // A signal must not end this program before its calls.
         let _effect = signals::effect();
         self.active.iter().for_each(|(_, stop)| stop.store(true, Relaxed));
-        while self.is_active() && inbox.recv().is_ok() {}
-        let workers = self.workers.as_ref();
-        workers.map_or(Ok(()), |(shared, _)| shared.finish().and(shared.journal().sync()))
+        // The pipe ends with the last call.
+        drop(self.post);
+        self.output.drain_after_signals();
+        while let Some(line) = self.output.next(&mut || Ok(()))? {
+            // A client that has gone reads no response.
+            let _ = pass(self.output.bytes(&line)?, self.context);
+        }
+        self.workers.map_or(Ok(()), |(shared, _)| shared.finish().and(shared.journal().sync()))
     }
 
     fn line(&mut self, line: &[u8]) -> Result<()> {
@@ -171,7 +181,8 @@ impl Server<'_> {
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         let queue = self.queue(&client).map_err(|error| failed(&error.without_secrets()))?;
         self.active.push((id.get().to_owned(), Arc::clone(&stop)));
-        let call = Call { id: id.to_owned(), name, input_hash, action, consent, client, progress, stop };
+        let (id, post) = (id.to_owned(), Arc::clone(&self.post));
+        let call = Call { id, name, input_hash, action, consent, client, progress, stop, post };
         queue.send(call).map_err(|_| Failure::new(INTERNAL_ERROR, "no thread runs calls"))
     }
 
@@ -180,7 +191,7 @@ impl Server<'_> {
         if let Some((_, queue)) = &self.workers {
             return Ok(queue.clone());
         }
-        let shared = Arc::new(Shared::new(client, self.post.clone(), self.context)?);
+        let shared = Arc::new(Shared::new(client, self.context)?);
         let own = Arc::clone(&shared);
         let queue = workers("call", SLOTS, ACTIVE, move |call| work(call, &own))?;
         self.workers = Some((shared, queue.clone()));

@@ -15,13 +15,12 @@ use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_mcp_wire::{Meta, request};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::protocol::FormAction;
 use crate::gate::raw;
 use crate::record::Journal;
-use crate::stdio::{Event, Post, locked};
+use crate::stdio::{Post, locked, post};
 
 /// True if a call was cancelled.
 pub(super) type Stop = AtomicBool;
@@ -41,7 +40,6 @@ const MOST_PAUSED: usize = 1000;
 /// The state that all calls share.
 pub(super) struct Shared {
     pub home: Home,
-    pub post: Post,
     /// The errors of command lines that wait for an approval, by their input.
     pub paused: Mutex<BTreeMap<String, Value>>,
     journal: Mutex<Journal>,
@@ -56,7 +54,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Starts with the first call of a client, in the named session or a new one.
-    pub(super) fn new(client: &Meta, post: Post, context: &mut Context) -> Result<Self> {
+    pub(super) fn new(client: &Meta, context: &mut Context) -> Result<Self> {
         let plain = |c: char| if c == '/' || c.is_control() { '-' } else { c };
         let host: String = client.client.name.chars().map(plain).collect();
         let host = if host.is_empty() { "mcp".to_owned() } else { host };
@@ -81,7 +79,6 @@ impl Shared {
             flags,
             hosted: format!("{host}/{id}/"),
             home: context.home.clone(),
-            post,
             journal: Mutex::new(journal),
             questions: Mutex::default(),
             paused: Mutex::default(),
@@ -103,18 +100,13 @@ impl Shared {
         locked(&self.journal)
     }
 
-    /// Sends a request or a notification to the client. A client that has disconnected is ignored.
-    pub(super) fn tell(&self, id: Option<&RawValue>, method: &str, params: &Value) {
-        let _ = self.post.send(Event::ToClient(request(id, method, Some(params))));
-    }
-
     /// Sends a form to the client, with its token as the id, and waits for the lifetime of the token. Without a response
     /// the form is dismissed.
-    pub(super) fn ask_client(&self, token: &str, method: &str, form: &Value, look: Look<'_>) -> Result<FormAction> {
+    pub(super) fn ask_client(&self, token: &str, form: &Value, client: &Post, look: Look<'_>) -> Result<FormAction> {
         let id = raw(&token)?;
         let (sender, answer) = sync_channel(1);
         locked(&self.questions).insert(id.get().to_owned(), sender);
-        self.tell(Some(&id), method, form);
+        post(&request(Some(&id), "elicitation/create", Some(form)), client);
         let until = Instant::now() + LIFETIME;
         let word = loop {
             let (word, looked) = (answer.recv_timeout(POLL), look());

@@ -53,6 +53,18 @@ fn a_line_as_long_as_a_call_may_be_is_answered_and_a_longer_one_is_refused_in_bo
 }
 
 #[test]
+fn a_line_that_is_too_long_and_does_not_end_holds_no_answer() {
+    let mut serve = Serve::greeted();
+    serve.write(&call(json!(1), "cp_run", json!({"argv": ["sleep", "1"]})));
+    serve.lines("x".repeat(2 << 20));
+    assert_eq!(serve.next()["error"]["code"], -32600);
+    assert_eq!(serve.next()["id"], 1);
+    serve.lines("x\n");
+    assert!(serve.is_alive().len() == 2);
+    serve.end();
+}
+
+#[test]
 fn what_is_nested_too_deep_is_refused_and_does_not_overflow_the_stack() {
     let mut serve = Serve::greeted();
     let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000));

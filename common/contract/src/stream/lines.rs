@@ -87,7 +87,7 @@ impl<F: AsFd> Lines<F> {
     }
 
     /// Returns the next line, also a blank one.
-    pub(super) fn next_or_blank(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Option<Line>> {
+    pub fn next_or_blank(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Option<Line>> {
         let mut is_too_long = false;
         loop {
             let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
@@ -155,6 +155,11 @@ impl<F: AsFd> Lines<F> {
     /// Waits at most `limit` for a whole line or the end. Returns true if [`Lines::next`] will not block: a partial
     /// line is not enough.
     pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
+        self.wait_line_or::<F>(None, limit)
+    }
+
+    /// Like [`Lines::wait_line`], but input of `other` also ends the wait.
+    pub fn wait_line_or<G: AsFd>(&mut self, other: Option<&Lines<G>>, limit: Duration) -> Result<bool> {
         let until = Instant::now() + limit;
         loop {
             let there = memchr::memchr(b'\n', &self.buffer[self.scanned..]).is_some();
@@ -163,7 +168,8 @@ impl<F: AsFd> Lines<F> {
             }
             self.scanned = self.buffer.len();
             let left = until.saturating_duration_since(Instant::now());
-            if !signals::wait_readable(self.source.as_fd(), Some(left))? {
+            let other = other.map(|other| other.source.as_fd());
+            if !signals::wait_either(self.source.as_fd(), other, Some(left))? {
                 return Ok(false);
             }
             self.fill(&mut || Ok(()))?;
