@@ -1,8 +1,6 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
-use std::cell::RefCell;
 use std::io::{BufWriter, Write as _};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +13,7 @@ use rustix::pipe::PIPE_BUF;
 use serde_json::json;
 
 use crate::gate::{self, Outbox, QUEUE, Server};
-use crate::stdio::{locked, workers};
+use crate::stdio::{self, locked, workers};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
@@ -44,25 +42,25 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
     let spec = launcher.spec(name, given)?;
-    gate::run(name, false, || start(&spec, &launcher), context)
+    stdio::begin(context)?;
+    gate::run(name, false, start(&spec, &launcher)?, context)
 }
 
 /// Starts a server.
 pub(crate) fn start(spec: &Spec, launcher: &Launcher) -> Result<Server> {
     let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec))?;
     let (input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
-    let (child, named) = (Rc::new(RefCell::new(child)), spec.clone());
     // Our own bridge confines its server itself.
     let is_outside = spec.table.sandbox == Sandbox::None || is_cp_mcp(spec);
     let sandbox = if is_outside { "none" } else { "tool" };
     let description = json!({ "name": spec.name, "command": spec.argv, "env": spec.table.env, "sandbox": sandbox });
-    let ended = Rc::clone(&child);
-    let left = move |why: Option<Error>| unavailable(&why.unwrap_or_else(|| ended.borrow().gone()), &named);
-    let stop = move || {
-        child.borrow_mut().stop();
+    let named = spec.clone();
+    let stop = move |why: Option<Error>| {
+        child.stop();
         drop(home);
+        unavailable(&why.unwrap_or_else(|| child.gone()), &named)
     };
-    Ok(Server { outbox: outbox(input)?, output, description, left: Box::new(left), stop: Box::new(stop) })
+    Ok(Server { outbox: outbox(input)?, output, description, stop: Box::new(stop) })
 }
 
 /// Sends lines to a server, which may stop reading. A thread writes those for which its pipe has no room, and those

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{self, Answer, Gate, failure_of, party, raw};
+use crate::gate::{Answer, Gate, failure_of, party, raw};
 use crate::proxy;
 
 /// The image types that providers accept.
@@ -179,7 +179,7 @@ impl Server {
 
     /// Stops the server.
     pub(super) fn stop(&mut self) {
-        self.gate.server.take().into_iter().for_each(gate::Server::close);
+        self.gate.stop();
     }
 
     /// Parameters that have only the metadata. Servers refuse one that is null.

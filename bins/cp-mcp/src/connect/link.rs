@@ -93,15 +93,15 @@ impl Link {
                 _ => drop(requests.send(line)),
             }
         })?;
-        let stop = move || {
+        let stop = move |why: Option<Error>| {
             if locked(&own.session).id.is_some() {
                 // A server may not support this.
                 let _ = own.client.within(FAREWELL).delete(&own.url, &own.headed());
             }
+            why.unwrap_or_else(|| Error::new(Code::Io, "the connection has ended"))
         };
-        let left = |why: Option<Error>| why.unwrap_or_else(|| Error::new(Code::Io, "the connection has ended"));
         let outbox = Box::new(move |line| queue.try_send(line).is_ok());
-        Ok(Server { outbox, output, description, left: Box::new(left), stop: Box::new(stop) })
+        Ok(Server { outbox, output, description, stop: Box::new(stop) })
     }
 
     /// Reads what the server sends by itself, if it has a stream for that, until the end of the connection.

@@ -15,7 +15,7 @@ use cp_servers::Launcher;
 use self::endpoint::{Address, Headers};
 use self::link::{Link, MOST};
 use crate::gate;
-use crate::stdio::pipe;
+use crate::stdio;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
@@ -60,8 +60,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
     let client = Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?;
     let (url, is_quiet, session) = (address.url, context.options.quiet, Mutex::default());
-    let (output, post) = pipe()?;
-    let named = name.clone();
-    let start = || Link { name: named, client, url, headers, is_quiet, post, session }.open(output);
-    gate::run(&name, true, start, context)
+    let (output, post) = stdio::pipe()?;
+    stdio::begin(context)?;
+    let server = Link { name: name.clone(), client, url, headers, is_quiet, post, session }.open(output)?;
+    gate::run(&name, true, server, context)
 }

@@ -51,7 +51,7 @@ impl Gate {
         let (mut listing, mut bytes) = (Listing::default(), 0);
         for _ in 0..PAGES {
             let page = self.ask("tools/list", &raw(&members)?, None, context)?;
-            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing) };
+            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing, context) };
             bytes += page.get().len();
             if bytes > LONGEST {
                 break;
@@ -87,7 +87,7 @@ impl Gate {
 
     /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet. Of two tools
     /// with one name the first counts, because a client must not see one and call the other.
-    fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
+    fn accept_listing(&mut self, mut listing: Listing, context: &Context) -> Result<()> {
         let mut names = HashSet::new();
         listing.tools.retain(|tool| names.insert(tool.name.clone()));
         for tool in listing.tools.extract_if(.., |tool| !is_tool_name(&tool.name)) {
@@ -112,8 +112,9 @@ impl Gate {
         }
         for (name, reason) in &listing.left_out {
             let warning = format!("the tool `{name}` of the server {} is left out: {reason}", self.name);
-            if self.warned.insert(warning.clone()) {
-                self.warnings.push(warning);
+            if !self.warned.contains(&warning) {
+                self.warn(&warning, context);
+                self.warned.insert(warning);
             }
         }
         self.listing = Some(listing);

@@ -17,7 +17,7 @@ impl Gate {
         match checked.and_then(|()| read(line)) {
             Ok(Message::Request { id: Some(id), method, params }) => {
                 match self.pass_request(id, &method, params, context) {
-                    Err(error) if !error.is_fatal() => self.refuse(id, &method, &error),
+                    Err(error) if !error.is_fatal() => return self.refuse(id, &method, &error, context),
                     done => return done,
                 }
             }
@@ -29,7 +29,7 @@ impl Gate {
                 let _ = self.send(request(None, &method, params.as_ref()));
             }
             Ok(Message::Answer { id, outcome }) => drop(self.send(response(id, outcome.as_ref()))),
-            Err((id, why)) => self.lines.push(failure(id.unwrap_or(RawValue::NULL), &why)),
+            Err((id, why)) => return self.write(&failure(id.unwrap_or(RawValue::NULL), &why), context),
         }
         Ok(())
     }
@@ -49,8 +49,7 @@ impl Gate {
             "tools/list" => {
                 self.list(params, context)?;
                 let listed = self.listing.as_ref().map(|listing| listing.result(&self.redactor)).transpose()?;
-                self.lines.push(result(id, &listed.unwrap_or_default()));
-                return Ok(());
+                return self.write(&result(id, &listed.unwrap_or_default()), context);
             }
             "tools/call" => Some(self.begin(params, context)?),
             _ => None,

@@ -1,15 +1,13 @@
-//! Messages of JSON-RPC: written for both sides, and read from a server that may break the protocol. In the text and
-//! media of a server secrets are redacted, control characters are shown, and media that cannot be decoded is refused.
+//! Messages of JSON-RPC: written for both sides, and read from a server that may break the protocol. In the text of a
+//! server secrets are redacted, and control characters are shown.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
 use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result, json};
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, Party};
+use cp_mcp_wire::{Failure, INTERNAL_ERROR, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
@@ -119,18 +117,6 @@ pub(super) fn escape_controls(text: &RawValue) -> Option<Box<RawValue>> {
     let text: String = serde_json::from_str(text.get()).ok()?;
     let shown = printable(&text);
     (shown != text).then(|| to_raw_value(&shown).ok()).flatten()
-}
-
-/// Refuses the result of a call that has an image or audio which is not base64.
-pub(super) fn check_media(result: &CallResult) -> Result<()> {
-    match result.media().find(|media| STANDARD.decode(&media.data).is_err()) {
-        None => Ok(()),
-        Some(media) => {
-            let kind = if media.kind == "image" { "an image" } else { "audio" };
-            let message = format!("the result has {kind} ({}) that is not valid base64", media.mime_type);
-            Err(Error::new(Code::Server, message))
-        }
-    }
 }
 
 #[cfg(test)]

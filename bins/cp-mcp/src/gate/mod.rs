@@ -63,39 +63,30 @@ pub(crate) struct Server {
     pub(crate) output: Output,
     /// Its description for the ledger.
     pub(crate) description: Value,
-    /// The error for the end of its output, or for what is wrong with it.
-    pub(crate) left: Box<dyn Fn(Option<Error>) -> Error>,
-    /// Stops it after the end of its outbox, if it does not exit within its grace period.
-    pub(crate) stop: Box<dyn FnOnce()>,
+    /// Stops it after the end of its outbox, if it does not exit within its grace period. Returns the error for what is
+    /// wrong with it, or for its exit.
+    pub(crate) stop: Box<dyn FnOnce(Option<Error>) -> Error>,
 }
 
 impl Server {
     /// Closes its outbox, and stops it.
-    pub(crate) fn close(self) {
+    pub(crate) fn close(self, why: Option<Error>) -> Error {
         // Without a reader, a full pipe does not block it.
         drop((self.outbox, self.output));
-        (self.stop)();
+        (self.stop)(why)
     }
 }
 
 /// Runs the gate between the client and the server of this name until the client disconnects.
-pub(crate) fn run(
-    name: &str,
-    has_limit: bool,
-    start: impl FnOnce() -> Result<Server>,
-    context: &mut Context,
-) -> Result<()> {
-    stdio::begin(context)?;
+pub(crate) fn run(name: &str, has_limit: bool, server: Server, context: &mut Context) -> Result<()> {
     let mut gate = Gate::new(name, has_limit, Some(stdio::Client::new(LINE_LIMIT)), context)?;
-    gate.server = Some(start()?);
+    gate.server = Some(server);
     gate.note_server(None)?;
     let passed = gate.run(context);
     // A signal must not interrupt the exit of the server.
     let _effect = signals::effect();
-    gate.count_noise();
-    let flushed = gate.flush(context);
-    gate.server.into_iter().for_each(Server::close);
-    passed.and(flushed)
+    gate.stop();
+    passed
 }
 
 /// The state of the gate.
@@ -120,11 +111,8 @@ pub(crate) struct Gate {
     /// The home, and the directory of `.` in the policy.
     home: Home,
     base: Option<String>,
-    /// The lines for the client, and the warnings, that are not written yet.
-    lines: Vec<String>,
-    warnings: Vec<String>,
-    /// The number of lines of the server that are not messages.
-    noise: u64,
+    /// True if the server has written a line that is not a message.
+    is_noisy: bool,
     /// The client, as soon as the ledger names it.
     client: Option<Party>,
     /// The changes and refused tools that a warning has named.
@@ -172,9 +160,7 @@ impl Gate {
             redactor: Redactor::from_environment(),
             home: context.home.clone(),
             base: context.base().ok().map(|base| base.display().to_string()),
-            lines: Vec::new(),
-            warnings: Vec::new(),
-            noise: 0,
+            is_noisy: false,
             client: None,
             warned: HashSet::new(),
             in_flight: BTreeMap::new(),
@@ -186,25 +172,24 @@ impl Gate {
 
     fn run(&mut self, context: &mut Context) -> Result<()> {
         while self.deadline.is_none_or(|deadline| !self.in_flight.is_empty() && deadline > Instant::now()) {
-            let (until, server) = (self.next_end(), self.server.as_mut().map(|server| &mut server.output));
-            let event = stdio::next(self.input.as_mut(), server, until, context)?;
-            let handled = self.handle(event, context);
-            self.flush(context).and(handled)?;
+            self.step(true, context)?;
         }
         Ok(())
     }
 
-    /// Handles an event, or the end of the time of a request.
-    fn handle(&mut self, event: Option<Event>, context: &mut Context) -> Result<()> {
-        match event {
-            None => self.time_out(),
+    /// Handles the next event, or the end of the time of a request.
+    fn step(&mut self, reads_client: bool, context: &mut Context) -> Result<()> {
+        let until = self.next_end();
+        let client = self.input.as_mut().filter(|_| reads_client);
+        match stdio::next(client, self.server.as_mut().map(|server| &mut server.output), until, context)? {
+            None => self.time_out(context),
             Some(Event::FromClient(line)) => self.receive_from_client(&line, context),
             Some(Event::ClientLeft) => {
                 (self.input, self.deadline) = (None, Some(Instant::now() + self.table.call_limit()));
                 Ok(())
             }
-            Some(Event::FromServer(line)) => self.receive_from_server(&line),
-            Some(Event::ServerLeft(why)) => self.server_exited(why),
+            Some(Event::FromServer(line)) => self.receive_from_server(&line, context),
+            Some(Event::ServerLeft(why)) => self.server_exited(why, context),
         }
     }
 
@@ -227,10 +212,7 @@ impl Gate {
             if let Some(answer) = self.answered.take() {
                 return answer;
             }
-            let (until, server) = (self.next_end(), self.server.as_mut().map(|server| &mut server.output));
-            let event = stdio::next(None, server, until, context)?;
-            self.handle(event, context)?;
-            self.flush(context)?;
+            self.step(false, context)?;
         }
     }
 
@@ -260,16 +242,21 @@ impl Gate {
         self.send(wire::request(None, method, None::<&Value>))
     }
 
-    /// Writes the lines and warnings. A client in this process reads only answers.
-    fn flush(&mut self, context: &mut Context) -> Result<()> {
-        let (lines, warnings) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.warnings));
-        if self.is_client {
-            return Ok(());
+    /// Writes a line to the client. A client in this process reads only answers.
+    fn write(&self, line: &str, context: &mut Context) -> Result<()> {
+        if self.is_client { Ok(()) } else { stdio::write(line, context) }
+    }
+
+    /// Warns the client at the standard streams.
+    fn warn(&self, warning: &str, context: &Context) {
+        if !self.is_client {
+            context.warn(warning);
         }
-        for warning in warnings {
-            context.warn(&warning);
-        }
-        lines.iter().try_for_each(|line| stdio::write(line, context))
+    }
+
+    /// Stops the server.
+    pub(crate) fn stop(&mut self) {
+        let _ = self.server.take().map(|server| server.close(None));
     }
 
     /// When the time of the first request is over.
@@ -290,7 +277,7 @@ impl Gate {
     }
 
     /// Ends the requests whose time is over: each is cancelled at the server, and the client gets an error.
-    fn time_out(&mut self) -> Result<()> {
+    fn time_out(&mut self, context: &mut Context) -> Result<()> {
         let now = Instant::now();
         let is_late = |_: &Id, request: &mut Request| request.end.is_some_and(|end| end <= now);
         for (_, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
@@ -300,7 +287,7 @@ impl Gate {
                 let _ = self.send(wire::request(None, "notifications/cancelled", Some(&cancelled)));
             }
             let error = self.timed_out(&request.method);
-            self.end(&request, Err(error))?;
+            self.end(&request, Err(error), context)?;
         }
         Ok(())
     }
@@ -324,20 +311,12 @@ impl Gate {
         self.journal.note("mcp.server", &json!({ "server": server })).map(drop)
     }
 
-    /// Counts a line of the server that is not a message, and names the first one.
-    fn hear_noise(&mut self, line: &[u8]) {
+    /// Warns of the first line of the server that is not a message.
+    fn hear_noise(&mut self, line: &[u8], context: &Context) {
         let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
-        self.noise += u64::from(!text.is_empty());
-        if self.noise == 1 && !text.is_empty() {
+        if !text.is_empty() && !std::mem::replace(&mut self.is_noisy, true) {
             let text = printable_line(&text);
-            self.warnings.push(format!("the server {} wrote a line that is not a message: {text}", self.name));
-        }
-    }
-
-    /// Warns of the number of such lines, at the end of the server.
-    fn count_noise(&mut self) {
-        if let count @ 2.. = std::mem::take(&mut self.noise) {
-            self.warnings.push(format!("the server {} wrote {count} lines that are not messages", self.name));
+            self.warn(&format!("the server {} wrote a line that is not a message: {text}", self.name), context);
         }
     }
 }
