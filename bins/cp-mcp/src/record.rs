@@ -58,8 +58,8 @@ impl Journal {
     }
 
     /// Appends a call to the ledger, before it is made.
-    pub(crate) fn start(&mut self, entry: &impl Serialize, tool: &str, call_id: Option<String>) -> Result<Started> {
-        let receipt = self.note("mcp.call", entry)?;
+    pub(crate) fn start(&mut self, entry: Entry, tool: &str, call_id: Option<String>) -> Result<Started> {
+        let receipt = self.append(entry)?;
         let mut end = json!({ "call": receipt.seq, "tool": tool });
         if let Some(id) = call_id {
             end["call_id"] = id.into();
@@ -102,13 +102,15 @@ impl Journal {
         &self.path
     }
 
-    fn entry(&self, event: &str) -> Entry {
+    /// An entry of this journal.
+    pub(crate) fn entry(&self, event: &str) -> Entry {
         let entry = Entry::new(event).agent(self.agent.clone());
         let entry = self.session.iter().fold(entry, |entry, session| entry.session(session.clone()));
         self.run.iter().fold(entry, |entry, run| entry.run(run.clone()))
     }
 
-    fn append(&mut self, entry: Entry) -> Result<Receipt> {
+    /// Appends an entry to the ledger.
+    pub(crate) fn append(&mut self, entry: Entry) -> Result<Receipt> {
         Ledger::once(&mut self.ledger, &self.path, Sync::Batch)?.append(entry).map_err(Error::fatal)
     }
 }

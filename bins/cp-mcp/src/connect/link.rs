@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cp_common::coprocess::Output;
-use cp_common::output::line_to_stderr;
 use cp_common::{Code, Error, Result, signals};
 use cp_http::client::{Client, Reply, code_of};
 use cp_http::sse::Parser;
@@ -35,7 +34,7 @@ pub(super) struct Link {
     pub(super) client: Client,
     pub(super) url: String,
     pub(super) headers: Headers,
-    pub(super) is_quiet: bool,
+    pub(super) warn: Box<dyn Fn(&str) + Send + Sync>,
     pub(super) post: Arc<Post>,
     pub(super) session: Mutex<Session>,
 }
@@ -121,10 +120,7 @@ impl Link {
             *locked(&self.session) = Session::default();
         }
         let Some(why) = self.send(sent).err().filter(|_| !signals::interrupted()) else { return };
-        if !self.is_quiet {
-            let error = Error::new(why.code(), self.headers.scrub(&failed(&why).message)).without_secrets();
-            line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
-        }
+        (self.warn)(&format!("the server {}: {}", self.name, self.headers.scrub(&failed(&why).message)));
         sent.id.into_iter().for_each(|id| self.pass(failure(id, &failed(&why)).as_bytes()));
     }
 

@@ -59,9 +59,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
     let variable = |name: &str| std::env::var(name).ok();
     let client = Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?;
-    let (url, is_quiet, session) = (address.url, context.options.quiet, Mutex::default());
+    let (url, warn, session) = (address.url, Box::new(context.out.warner()), Mutex::default());
     let (output, post) = stdio::pipe()?;
     stdio::begin(context)?;
-    let server = Link { name: name.clone(), client, url, headers, is_quiet, post, session }.open(output)?;
+    let server = Link { name: name.clone(), client, url, headers, warn, post, session }.open(output)?;
     gate::run(&name, true, server, context)
 }

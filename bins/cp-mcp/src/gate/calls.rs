@@ -8,10 +8,10 @@ use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Binds, Level, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::{Annotations, Party, is_tool_name};
-use serde::{Deserialize, Serialize};
+use cp_mcp_wire::{Annotations, is_tool_name};
+use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::Gate;
 use super::message::{members_of, raw};
@@ -68,20 +68,24 @@ impl Gate {
         }
         let call = Call::of(params)?;
         let decided = self.decide(&call);
-        let (Call { tool, arguments }, call_id) = (&call, self.journal.call.clone());
-        let refused = decided.as_ref().err().map(|error| {
-            json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
-        });
-        let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id: &call_id, refused };
+        let call_id = self.journal.call.clone();
+        let entry = self.journal.entry(if decided.is_ok() { "mcp.call" } else { "mcp.refused" });
+        let entry = entry.data(&json!({ "server": self.name, "client": self.client, "tool": call.tool }));
+        let entry = call.arguments.iter().fold(entry, |entry, arguments| entry.with("arguments", arguments));
+        let entry = call_id.iter().fold(entry, |entry, id| entry.with("call_id", id));
         match decided {
             Ok(()) => {
-                let started = self.journal.start(&entry, tool, call_id.clone())?;
+                let started = self.journal.start(entry, &call.tool, call_id)?;
                 self.journal.sync()?;
                 Ok(started)
             }
             // The call is made again after the approval.
             Err(error) if call_id.is_some() && error.code() == Code::HumanRequired => Err(error),
-            Err(error) => self.journal.note("mcp.refused", &entry).and(Err(error)),
+            Err(error) => {
+                let (code, details) = (error.code().row().name, error.details());
+                let refused = json!({ "code": code, "rule": details.get("rule"), "why": error.message() });
+                self.journal.append(entry.with("refused", &refused)).and(Err(error))
+            }
         }
     }
 
@@ -218,19 +222,4 @@ impl Gate {
         }
         Err(pause(&self.home, &approval)?)
     }
-}
-
-/// The ledger entry of a call, before it is sent or after it was refused.
-#[derive(Serialize)]
-struct Entry<'a> {
-    server: &'a str,
-    client: &'a Option<Party>,
-    tool: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: &'a Option<Box<RawValue>>,
-    /// The id of the call in its run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    call_id: &'a Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<Value>,
 }

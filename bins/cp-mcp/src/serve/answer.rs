@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
-use cp_common::wire::quoted;
-use cp_common::wire::{Approval, ToolResult};
+use cp_common::wire::{Approval, ToolResult, quoted};
 use cp_common::{Error, Result};
 use cp_ledger::blob;
 use serde_json::{Map, Value, json};
 
 /// The longest text of an answer, in bytes. A longer one is cut, and names the blob of all of it.
 const LONGEST: usize = 64 << 10;
+
+/// The member of the data that has the text, unless the text is the JSON of the data.
+const OUTPUT: &str = "output";
 
 /// The answer of a call.
 #[derive(Debug, Default)]
@@ -19,8 +21,6 @@ pub(super) struct Answer {
     /// The same content as data.
     data: Map<String, Value>,
     pub is_error: bool,
-    /// True if the text is the JSON of the data.
-    is_data: bool,
     /// The result that sends requests to the client.
     pub asks: Option<Value>,
     /// The images.
@@ -31,21 +31,22 @@ pub(super) struct Answer {
 
 impl Answer {
     /// An answer of this text.
-    pub(super) fn of_text(text: impl Into<String>, is_error: bool) -> Self {
-        Self { text: text.into(), is_error, ..Self::default() }
+    pub(super) fn of_text(text: String, is_error: bool) -> Self {
+        let data = Map::from_iter([(OUTPUT.to_owned(), text.clone().into())]);
+        Self { text, data, is_error, ..Self::default() }
     }
 
     /// The answer for a result of cp-exec.
     pub(super) fn of_result(result: ToolResult) -> Self {
         let text = if result.is_error { in_our_names(&result.content) } else { result.content };
-        let data = result.exit_code.map(|code| ("exit_code".to_owned(), code.into()));
+        let mut answer = Self::of_text(text, result.is_error);
+        answer.data.extend(result.exit_code.map(|code| ("exit_code".to_owned(), code.into())));
         let meta = result.receipt.map(|receipt| json!({ "cp/receipt": receipt }));
         let images = result.images.iter().filter_map(|block| serde_json::to_value(block).ok());
         let blocks = images.map(|image| {
             json!({ "type": "image", "data": image["source"]["data"], "mimeType": image["source"]["media_type"] })
         });
-        let (data, blocks) = (data.into_iter().collect(), blocks.collect());
-        Self { data, blocks, meta, ..Self::of_text(text, result.is_error) }
+        Self { blocks: blocks.collect(), meta, ..answer }
     }
 
     /// An answer of data, whose text is the JSON.
@@ -59,15 +60,18 @@ impl Answer {
         if let Some(Value::String(hint)) = data.get_mut("hint") {
             in_our_names(&format!("\nHint: {hint}"))["\nHint: ".len()..].clone_into(hint);
         }
-        Self { text: Value::Object(data.clone()).to_string(), data, is_data: true, ..Self::default() }
+        Self { text: Value::Object(data.clone()).to_string(), data, ..Self::default() }
     }
 
     /// The answer for a message of another model.
     pub(super) fn of_message(mut message: Value) -> Self {
         let content = message["content"].take();
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
-        let said = ["model", "endpoint", "stop_reason", "usage"].map(|name| (name.to_owned(), message[name].take()));
-        Self { text, data: Map::from_iter(said), ..Self::default() }
+        let mut answer = Self::of_text(text, false);
+        answer
+            .data
+            .extend(["model", "endpoint", "stop_reason", "usage"].map(|name| (name.to_owned(), message[name].take())));
+        answer
     }
 
     /// The answer for an error, with its hint.
@@ -112,11 +116,11 @@ impl Answer {
         let file = quoted(&ledger.display().to_string());
         let all = format!("the owner sees all of them with: cp-log blob --ledger {file} {hash}");
         self.text = [&self.text, "\n[", &part, "; ", &all, "]"].concat();
-        if self.is_data {
+        if !self.data.contains_key(OUTPUT) {
             self.data.clear();
         }
         self.data.insert("bytes".to_owned(), whole.into());
-        self.data.insert("output".to_owned(), self.text.clone().into());
+        self.data.insert(OUTPUT.to_owned(), self.text.clone().into());
         Ok(Some(json!({ "blob": hash, "len": whole })))
     }
 
@@ -124,9 +128,6 @@ impl Answer {
     pub(super) fn into_value(mut self) -> Value {
         if let Some(asks) = self.asks {
             return asks;
-        }
-        if !self.is_data {
-            self.data.entry("output").or_insert_with(|| self.text.clone().into());
         }
         self.blocks.insert(0, json!({ "type": "text", "text": self.text }));
         let mut value = json!({ "content": self.blocks, "structuredContent": self.data, "isError": self.is_error });

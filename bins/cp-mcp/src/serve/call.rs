@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use cp_common::program::approval::{answered, description, grant, issue, redeem};
+use cp_common::program::approval::{answered, description, grant, pause, waiting};
+use cp_common::program::grant::{Bound, inspect, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, keys, signals};
 use cp_ledger::format::approval::Said;
@@ -15,10 +16,10 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::protocol::{FormAction, complete, form_action};
-use super::shared::{Look, Shared, Stop};
+use super::shared::{Shared, Stop};
 use super::tools::Action;
 use crate::gate::raw;
-use crate::stdio::{Post, locked, post};
+use crate::stdio::{Post, post};
 
 /// A call of a client.
 pub(super) struct Call {
@@ -54,14 +55,9 @@ pub(super) fn work(call: Call, shared: &Shared) {
 /// themselves, and sync them first.
 fn recorded(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
     let Call { name, client, input_hash, stop, .. } = call;
-    let intent = json!({
-        "call_id": call.id(),
-        "tool": name,
-        "input_hash": input_hash,
-        "client": client.client,
-        "protocol": client.version,
-    });
-    let started = shared.journal().start(&intent, name, Some(call.id()))?;
+    let entry = shared.journal().entry("mcp.call").data(&json!({ "call_id": call.id(), "tool": name }));
+    let entry = entry.data(&json!({ "input_hash": input_hash, "client": client.client, "protocol": client.version }));
+    let started = shared.journal().start(entry, name, Some(call.id()))?;
     let answer = done(call, shared).unwrap_or_else(Answer::of_error);
     let mut answer = (!stop.load(Relaxed)).then_some(answer);
     let mut journal = shared.journal();
@@ -93,20 +89,68 @@ fn done(call: &Call, shared: &Shared) -> Result<Answer> {
         }
     };
     let made = ToolCall { id: call.id(), name: tool.clone(), input: raw(input)?, timeout: None, untrusted: Vec::new() };
-    let (line, mut consent) = (made.input.get(), call.consent.clone());
-    // Each start of a command line repeats its effects, so the approval is settled before it starts again.
-    let mut paused = consent.as_ref().and_then(|_| locked(&shared.paused).remove(line));
+    // Each start of a command line repeats its effects, so an approval is settled before it starts again.
+    if let Some(Consent { token, action, how }) = &call.consent {
+        let is_redeemed =
+            |approval: &Approval| bound(&made, approval).and_then(|bound| redeem(&shared.home, token, &bound)).is_ok();
+        inspect(&shared.home, token)?;
+        let approval = waiting(&shared.home).into_iter().find(is_redeemed).ok_or_else(|| {
+            let error = Error::new(Code::Conflict, "no approval of this call waits for the confirm token");
+            error.with("reason", "changed").hint("make the call again without the token")
+        })?;
+        settle(&approval, *action, *how, call, shared)?;
+    }
     loop {
-        let outcome = paused.take().map_or_else(|| shared.exec(&made, &mut look), |kept| Err(Error::from_value(&kept)));
-        let error = match outcome {
+        let error = match shared.exec(&made, &mut look) {
             Err(error) if error.code() == Code::HumanRequired => error,
             outcome => return outcome.map(Answer::of_result),
         };
-        let kept = error.to_value();
-        if let Some(answer) = settled(error, consent.take(), call, shared, &mut look).transpose() {
-            shared.keep_paused(line, kept);
-            return answer;
+        let Some(mut approval) = Approval::of(&error).filter(|approval| approval.level == Level::Agent) else {
+            return Err(error);
+        };
+        let is_of_line = error.details().contains_key("denied");
+        if is_of_line {
+            approval.shown.why.push_str("; the line ran without this program, and starts again from its beginning");
         }
+        let (token, _) = issue(&shared.home, &bound(&made, &approval)?)?;
+        if !call.client.has_forms() {
+            let done = if is_of_line { "This program was not started." } else { "Nothing was done." };
+            return Ok(Answer::preview(&description(&approval), done, &token, &approval));
+        }
+        // A form without fields: accepting it approves the call.
+        let message = format!("Allow it?\n{}", description(&approval));
+        let mut form = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
+        if call.client.is_modern() {
+            form["mode"] = "form".into();
+            let requests = json!({ QUESTION: { "method": "elicitation/create", "params": form } });
+            return Ok(Answer::asking(&requests, &token));
+        }
+        let action = shared.ask_client(&token, &form, &call.post, &mut look)?;
+        settle(&approval, action, How::Approver, call, shared)?;
+    }
+}
+
+/// What a token approves: one approval of one call.
+fn bound(call: &ToolCall, approval: &Approval) -> Result<Bound> {
+    Bound::new(&call.input, &approval.id)
+}
+
+/// Records the decision of a client about an approval. The error is that of a call that is not approved.
+fn settle(approval: &Approval, action: FormAction, how: How, call: &Call, shared: &Shared) -> Result<()> {
+    let who = &call.client.client.name;
+    match action {
+        FormAction::Accept => {
+            let mut yes = Grant::by("host", who, how);
+            yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);
+            grant(&shared.home, approval, &yes)
+        }
+        FormAction::Decline => {
+            let why = "the person at the client declined it";
+            shared.journal().approval(Said::Denied { by: who, why }, approval)?;
+            answered(&shared.home, &approval.id)?;
+            Err(Error::new(Code::Forbidden, format!("not approved: {why}")).with("rule", "approval"))
+        }
+        FormAction::Cancel => Err(pause(&shared.home, approval)?),
     }
 }
 
@@ -139,59 +183,6 @@ impl Consent {
             (_, _, Some(Value::String(token))) => Some(Self { token, action: FormAction::Accept, how: How::Resume }),
             _ => None,
         }
-    }
-}
-
-/// Settles the approval that a call waits for. `None`: it is granted, and the same call continues with it.
-fn settled(
-    paused: Error,
-    consent: Option<Consent>,
-    call: &Call,
-    shared: &Shared,
-    look: Look<'_>,
-) -> Result<Option<Answer>> {
-    let client = &call.client;
-    let Some(mut approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
-        return Err(paused);
-    };
-    let is_of_line = paused.details().contains_key("denied");
-    if is_of_line {
-        approval.shown.why.push_str("; the line ran without this program, and starts again from its beginning");
-    }
-    let Consent { token, action, how } = if let Some(consent) = consent {
-        consent
-    } else {
-        let (token, _) = issue(&shared.home, &approval)?;
-        if !client.has_forms() {
-            let done = if is_of_line { "This program was not started." } else { "Nothing was done." };
-            return Ok(Some(Answer::preview(&description(&approval), done, &token, &approval)));
-        }
-        // A form without fields: accepting it approves the call.
-        let message = format!("Allow it?\n{}", description(&approval));
-        let mut form = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
-        if client.is_modern() {
-            form["mode"] = "form".into();
-            let requests = json!({ QUESTION: { "method": "elicitation/create", "params": form } });
-            return Ok(Some(Answer::asking(&requests, &token)));
-        }
-        let action = shared.ask_client(&token, &form, &call.post, look)?;
-        Consent { token, action, how: How::Approver }
-    };
-    redeem(&shared.home, &token, &approval)?;
-    let who = &client.client.name;
-    match action {
-        FormAction::Accept => {
-            let mut yes = Grant::by("host", who, how);
-            yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), &approval)?);
-            grant(&shared.home, &approval, &yes).map(|()| None)
-        }
-        FormAction::Decline => {
-            let why = "the person at the client declined it";
-            shared.journal().approval(Said::Denied { by: who, why }, &approval)?;
-            answered(&shared.home, &approval.id)?;
-            Err(Error::new(Code::Forbidden, format!("not approved: {why}")).with("rule", "approval"))
-        }
-        FormAction::Cancel => Err(paused),
     }
 }
 

@@ -34,14 +34,9 @@ type Warm = (Child, Option<String>);
 /// How often a wait looks for a cancellation.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The most command lines that wait for an approval.
-const MOST_PAUSED: usize = 1000;
-
 /// The state that all calls share.
 pub(super) struct Shared {
     pub home: Home,
-    /// The errors of command lines that wait for an approval, by their input.
-    pub paused: Mutex<BTreeMap<String, Value>>,
     journal: Mutex<Journal>,
     questions: Mutex<BTreeMap<String, SyncSender<FormAction>>>,
     /// The idle coprocesses.
@@ -81,18 +76,7 @@ impl Shared {
             home: context.home.clone(),
             journal: Mutex::new(journal),
             questions: Mutex::default(),
-            paused: Mutex::default(),
         })
-    }
-
-    /// Stores the error of a command line that waits for an approval.
-    pub(super) fn keep_paused(&self, input: &str, error: Value) {
-        let mut paused = locked(&self.paused);
-        if paused.len() >= MOST_PAUSED {
-            // A command line whose error is dropped here only starts once more before its approval.
-            paused.clear();
-        }
-        paused.insert(input.to_owned(), error);
     }
 
     /// The ledger.
