@@ -1,7 +1,6 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
 use std::io::{BufWriter, Write as _};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use cp_common::program::{Class, Input, VerbDoc};
@@ -63,29 +62,25 @@ pub(crate) fn start(spec: &Spec, launcher: &Launcher) -> Result<Server> {
     Ok(Server { outbox: outbox(input)?, output, description, stop: Box::new(stop) })
 }
 
+/// The end of the pipe to a server. Each line that waits has a reference to it.
+type Sink = Arc<Mutex<BufWriter<PipeWriter>>>;
+
 /// Sends lines to a server, which may stop reading. A thread writes those for which its pipe has no room, and those
 /// after them.
 fn outbox(input: BufWriter<PipeWriter>) -> Result<Outbox> {
-    let shared = Arc::new((Mutex::new(input), AtomicUsize::new(0)));
-    let own = Arc::clone(&shared);
-    // A server that does not read has exited, which is its own event.
-    let write = |input: &mut BufWriter<PipeWriter>, line: &str| {
+    let write = |(line, input): (String, Sink)| {
+        let mut input = locked(&input);
+        // A server that does not read has exited, which is its own event.
         let _ = input.write_all(line.as_bytes()).and_then(|()| input.flush());
     };
-    let queue = workers("to-server", 1, QUEUE, move |line: String| {
-        write(&mut locked(&own.0), &line);
-        own.1.fetch_sub(1, SeqCst);
-    })?;
+    let (queue, input) = (workers("to-server", 1, QUEUE, write)?, Arc::new(Mutex::new(input)));
     Ok(Box::new(move |line| {
-        let (input, waiting) = &*shared;
-        if waiting.load(SeqCst) == 0 && line.len() <= PIPE_BUF && has_room(locked(input).get_ref()) {
-            write(&mut locked(input), &line);
+        let is_idle = Arc::strong_count(&input) == 1;
+        if is_idle && line.len() <= PIPE_BUF && has_room(locked(&input).get_ref()) {
+            write((line, Arc::clone(&input)));
             return true;
         }
-        waiting.fetch_add(1, SeqCst);
-        let is_queued = queue.try_send(line).is_ok();
-        waiting.fetch_sub(usize::from(!is_queued), SeqCst);
-        is_queued
+        queue.try_send((line, Arc::clone(&input))).is_ok()
     }))
 }
 

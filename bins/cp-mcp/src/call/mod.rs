@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use cp_common::context::options::StreamOptions;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
-use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{ToolCall, ToolResult};
+use cp_common::wire::ToolCall;
+use cp_common::wire::record::Kind;
 use cp_common::{Context, Error, Result, signals};
 use cp_mcp_wire::{OfferingServer, Offers};
 use cp_servers::{Launcher, Spec};
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let done = listed.and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
     // A signal must not interrupt the exit of the servers.
     let _effect = signals::effect();
-    calls.servers.iter_mut().for_each(Server::stop);
+    calls.servers.iter_mut().for_each(|server| server.gate.stop());
     done
 }
 
@@ -92,30 +92,13 @@ impl Calls {
                 }
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => {
-                    let (name, error) = (server.name().to_owned(), error.to_value());
+                    let (name, error) = (server.gate.name.clone(), error.to_value());
                     all.servers.push(OfferingServer { name, error, ..OfferingServer::default() });
                 }
             }
         }
         context.out.record(Kind::Item, &Item::of_servers(all))?;
         context.out.flush()
-    }
-
-    fn take(&mut self, record: &Record<'_>, context: &mut Context) -> Result<Option<ToolResult>> {
-        if record.kind_name.as_deref() == Some("run") {
-            let Run { run, ledger } = record.read()?;
-            self.servers.iter_mut().try_for_each(|server| server.follow(&run, &ledger))?;
-            return Ok(None);
-        }
-        let call: ToolCall = record.read()?;
-        let named = call.name.split_once('/');
-        let found =
-            named.and_then(|(name, tool)| Some((self.servers.iter_mut().find(|server| server.name() == name)?, tool)));
-        let Some((server, tool)) = found else {
-            let message = format!("no server has the tool {}", call.name);
-            return Err(Error::not_found(message).hint("name it SERVER/TOOL"));
-        };
-        server.call(&call, tool, context).map(Some)
     }
 }
 
@@ -132,9 +115,18 @@ impl Filter for Calls {
         let Body::Record(record) = body else {
             return Err(Error::validation("not a record").hint("send a `tool_call` record, see cp-record(5)"));
         };
-        if let Some(result) = self.take(&record, context)? {
-            context.out.record(Kind::ToolResult, &result)?;
+        if record.kind_name.as_deref() == Some("run") {
+            let Run { run, ledger } = record.read()?;
+            return self.servers.iter_mut().try_for_each(|server| server.follow(&run, &ledger));
         }
+        let call: ToolCall = record.read()?;
+        let (name, tool) = call.name.split_once('/').unwrap_or_default();
+        let Some(server) = self.servers.iter_mut().find(|server| server.gate.name == name) else {
+            let message = format!("no server has the tool {}", call.name);
+            return Err(Error::not_found(message).hint("name it SERVER/TOOL"));
+        };
+        let result = server.call(&call, tool, context)?;
+        context.out.record(Kind::ToolResult, &result)?;
         context.out.flush()
     }
 }

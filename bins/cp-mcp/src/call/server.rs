@@ -1,19 +1,21 @@
 //! A server of `cp-mcp call`: the gate before it, and its client, which makes one request at a time in either version of
 //! the protocol.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 use cp_common::wire::{Block, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
-use cp_mcp_wire::{CallResult, Greeting, HANDSHAKES, Hints, LEGACY, MODERN, Meta, Offer, OfferingServer, Tool};
+use cp_mcp_wire::{
+    CallResult, Greeting, HANDSHAKES, Hints, LEGACY, MODERN, Meta, Offer, OfferingServer, Tool, request,
+};
 use cp_servers::{Spec, is_cp_mcp};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::gate::{Answer, Gate, failure_of, party, raw};
+use crate::gate::{Gate, Listing, failure_of, party, raw};
 use crate::proxy;
 
 /// The image types that providers accept.
@@ -25,7 +27,7 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// A server, which the first request starts, and the next one after its exit again.
 pub(super) struct Server {
-    gate: Gate,
+    pub(super) gate: Gate,
     spec: Spec,
     /// False after a handshake.
     is_modern: bool,
@@ -40,21 +42,16 @@ impl Server {
         Ok(Self { gate, spec, is_modern: true, greeting: None })
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.spec.name
-    }
-
     /// Starts the server, and returns what it offers.
     pub(super) fn offers(&mut self, context: &mut Context) -> Result<(OfferingServer, Vec<Offer>)> {
         self.open(context)?;
-        let params = raw(&self.params())?;
+        let params = raw(&self.params()?)?;
         self.gate.list(Some(&params), context)?;
-        let listing = self.gate.listing.take().unwrap_or_default();
-        let tools = listing.offered(&self.gate.redactor);
+        let listing = self.gate.listing.as_ref();
+        let offered = |listing: &Listing| (listing.left_out.clone(), listing.offered(&self.gate.redactor));
+        let (left_out, tools) = listing.map(offered).unwrap_or_default();
         let tools = tools.iter().map(|tool| Ok(self.offer(self.decode(tool)?))).collect::<Result<_>>()?;
-        let (name, left_out) = (self.spec.name.clone(), listing.left_out.clone());
-        self.gate.listing = Some(listing);
-        Ok((OfferingServer { name, left_out, error: Value::Null }, tools))
+        Ok((OfferingServer { name: self.spec.name.clone(), left_out, error: Value::Null }, tools))
     }
 
     fn offer(&self, Tool { name, description, input_schema, annotations }: Tool) -> Offer {
@@ -74,21 +71,21 @@ impl Server {
     fn open(&mut self, context: &mut Context) -> Result<()> {
         self.start()?;
         if self.is_modern {
-            match self.ask("server/discover", &self.params(), context) {
+            match self.gate.ask("server/discover", &raw(&self.params()?)?, None, context) {
                 Ok(found) => {
                     // The version is known even if the rest of the result is not valid.
                     let greeting = self.decode::<Greeting>(&found).unwrap_or_default();
                     return self.greeted(Greeting { protocol_version: MODERN.to_owned(), ..greeting });
                 }
                 Err(error) if error.is_fatal() => return Err(error),
-                Err(error) if failure_of(&error).is_none() => self.stop(),
+                Err(error) if failure_of(&error).is_none() => self.gate.stop(),
                 Err(_) => {}
             }
             self.is_modern = false;
         }
         match self.shake_hands(context) {
             Err(error) if !error.is_fatal() && error.code() != Code::Timeout => {
-                self.stop();
+                self.gate.stop();
                 self.shake_hands(context)
             }
             other => other,
@@ -98,7 +95,7 @@ impl Server {
     fn shake_hands(&mut self, context: &mut Context) -> Result<()> {
         self.start()?;
         let hello = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": party() });
-        let answer = self.ask("initialize", &hello, context)?;
+        let answer = self.gate.ask("initialize", &raw(&hello)?, None, context)?;
         let greeting: Greeting = self.decode(&answer)?;
         if !HANDSHAKES.contains(&greeting.protocol_version.as_str()) {
             let message = format!(
@@ -108,7 +105,7 @@ impl Server {
             let hint = format!("supported here: {MODERN}, {}", HANDSHAKES.join(", "));
             return Err(Error::new(Code::Server, message).hint(hint));
         }
-        self.gate.tell("notifications/initialized")?;
+        self.gate.send(request(None, "notifications/initialized", None::<&Value>))?;
         self.greeted(greeting)
     }
 
@@ -132,19 +129,14 @@ impl Server {
 
     /// Makes a call of one of the server's tools.
     pub(super) fn call(&mut self, call: &ToolCall, tool: &str, context: &mut Context) -> Result<ToolResult> {
-        #[derive(Serialize)]
-        struct Params<'a> {
-            name: &'a str,
-            arguments: &'a RawValue,
-            #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-            meta: Option<Meta>,
-        }
         if self.greeting.is_none() || self.gate.server.is_none() {
             self.open(context)?;
         }
         let began = Instant::now();
         self.gate.journal.call = Some(call.id.clone());
-        let params = raw(&Params { name: tool, arguments: &call.input, meta: self.meta() })?;
+        let mut params = self.params()?;
+        params.extend([("name", raw(&tool)?), ("arguments", call.input.clone())]);
+        let params = raw(&params)?;
         let started = self.gate.begin(Some(&params), context)?;
         let receipt = Some(started.receipt.clone());
         let answer = self.gate.ask("tools/call", &params, Some(started), context);
@@ -173,23 +165,10 @@ impl Server {
         Ok(ToolResult { content: answer.text(is_shown), is_error: answer.is_error, ..result })
     }
 
-    fn ask(&mut self, method: &str, params: &impl Serialize, context: &mut Context) -> Answer {
-        self.gate.ask(method, &raw(params)?, None, context)
-    }
-
-    /// Stops the server.
-    pub(super) fn stop(&mut self) {
-        self.gate.stop();
-    }
-
-    /// Parameters that have only the metadata. Servers refuse one that is null.
-    fn params(&self) -> Value {
-        self.meta().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }))
-    }
-
-    /// The metadata of a request without a handshake.
-    fn meta(&self) -> Option<Meta> {
-        self.is_modern.then(|| Meta { version: MODERN.to_owned(), client: party(), capabilities: json!({}) })
+    /// The parameters of each request: the metadata, unless there was a handshake.
+    fn params(&self) -> Result<BTreeMap<&'static str, Box<RawValue>>> {
+        let meta = Meta { version: MODERN.to_owned(), client: party(), capabilities: json!({}) };
+        Ok(if self.is_modern { BTreeMap::from([("_meta", raw(&meta)?)]) } else { BTreeMap::new() })
     }
 
     fn decode<T: DeserializeOwned>(&self, result: &RawValue) -> Result<T> {

@@ -68,7 +68,7 @@ const OURS: &str = " accept connection content-length content-type expect host t
 pub(crate) struct Headers {
     /// The headers by name.
     pub(crate) list: Vec<(String, String)>,
-    /// The secrets, as text and as escaped JSON, longest first.
+    /// The values and each of their words, as text and as escaped JSON, longest first.
     secrets: Vec<String>,
 }
 
@@ -95,19 +95,14 @@ impl Headers {
             if OURS.contains(&format!(" {lower} ")) || lower.starts_with("mcp-") {
                 return Err(wrong(&format!("the header {name} is written by the connection itself")));
             }
-            headers.keep(value);
+            for secret in value.split(' ').chain([value]).filter(|secret| secret.len() >= SHORTEST) {
+                let escaped = serde_json::Value::from(secret).to_string();
+                headers.secrets.extend([secret.to_owned(), escaped[1..escaped.len() - 1].to_owned()]);
+            }
             headers.list.push((name.to_owned(), value.to_owned()));
         }
         headers.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Ok(headers)
-    }
-
-    /// Adds a value and each of its words as secrets.
-    fn keep(&mut self, value: &str) {
-        for secret in value.split(' ').chain([value]).filter(|secret| secret.len() >= SHORTEST) {
-            let escaped = serde_json::Value::from(secret).to_string();
-            self.secrets.extend([secret.to_owned(), escaped[1..escaped.len() - 1].to_owned()]);
-        }
     }
 
     /// Redacts the secrets in a text, because servers repeat them in errors.

@@ -36,17 +36,11 @@ pub(super) struct Link {
     pub(super) headers: Headers,
     pub(super) warn: Box<dyn Fn(&str) + Send + Sync>,
     pub(super) post: Arc<Post>,
-    pub(super) session: Mutex<Session>,
+    /// The headers of all requests after a handshake: the negotiated protocol version, and the server's session id.
+    pub(super) session: Mutex<Vec<(String, String)>>,
 }
 
-/// The state between requests, after a handshake.
-#[derive(Default)]
-pub(super) struct Session {
-    /// The negotiated protocol version.
-    version: Option<String>,
-    /// The session id of the server.
-    id: Option<String>,
-}
+const SESSION: &str = "Mcp-Session-Id";
 
 /// A message of the client: its line, and the id and the method if it is a request.
 struct Sent<'a> {
@@ -93,7 +87,7 @@ impl Link {
             }
         })?;
         let stop = move |why: Option<Error>| {
-            if locked(&own.session).id.is_some() {
+            if own.has_session() {
                 // A server may not support this.
                 let _ = own.client.within(FAREWELL).delete(&own.url, &own.headed());
             }
@@ -117,7 +111,7 @@ impl Link {
     /// Sends a message of the client, and passes on the response or the failure.
     fn exchange(&self, sent: &Sent<'_>) {
         if sent.method == "initialize" {
-            *locked(&self.session) = Session::default();
+            locked(&self.session).clear();
         }
         let Some(why) = self.send(sent).err().filter(|_| !signals::interrupted()) else { return };
         (self.warn)(&format!("the server {}: {}", self.name, self.headers.scrub(&failed(&why).message)));
@@ -126,12 +120,12 @@ impl Link {
 
     /// The headers of a request.
     fn headed(&self) -> Vec<(String, String)> {
-        let (mut headers, session) = (self.headers.list.clone(), locked(&self.session));
-        let (version, id) = (session.version.clone(), session.id.clone());
-        let accepted = "application/json, text/event-stream".to_owned();
-        let own = [("Accept", Some(accepted)), ("MCP-Protocol-Version", version), ("Mcp-Session-Id", id)];
-        headers.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-        headers
+        let accepted = ("Accept".to_owned(), "application/json, text/event-stream".to_owned());
+        [&*self.headers.list, &*locked(&self.session), &[accepted]].concat()
+    }
+
+    fn has_session(&self) -> bool {
+        locked(&self.session).iter().any(|(name, _)| name == SESSION)
     }
 
     fn send(&self, sent: &Sent<'_>) -> Result<()> {
@@ -143,7 +137,7 @@ impl Link {
             return Err(self.refused(reply, &sent.method));
         }
         if sent.method == "initialize" {
-            locked(&self.session).id = reply.header("mcp-session-id");
+            locked(&self.session).extend(reply.header(SESSION).map(|id| (SESSION.to_owned(), id)));
         }
         if sent.id.is_none() { Ok(()) } else { self.receive(reply, sent) }
     }
@@ -191,7 +185,9 @@ impl Link {
                 let is_answer = request.id.map(id_of) == Some(id_of(id));
                 if let (true, "initialize", Ok(greeting)) = (is_answer, request.method.as_str(), outcome) {
                     let Greeting { protocol_version, .. } = serde_json::from_str(greeting.get()).unwrap_or_default();
-                    locked(&self.session).version = Some(protocol_version).filter(|version| !version.is_empty());
+                    let version = Some(protocol_version).filter(|version| !version.is_empty());
+                    let version = version.map(|version| ("MCP-Protocol-Version".to_owned(), version));
+                    locked(&self.session).extend(version);
                 }
                 is_answer
             }
@@ -226,7 +222,7 @@ impl Link {
         let text = if text.is_empty() || text.starts_with('<') { String::new() } else { format!(": {text}") };
         let (name, url) = (&self.name, &self.url);
         let is_authorized = self.headers.list.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let is_expired = status == 404 && locked(&self.session).id.is_some();
+        let is_expired = status == 404 && self.has_session();
         let hint = match status {
             300..=399 => location
                 .map(|to| format!("redirects are not followed: connect to the endpoint itself; it names {to}"))

@@ -21,9 +21,7 @@ use crate::record::Started;
 /// A call as the client sends it.
 #[derive(Deserialize)]
 struct Call {
-    #[serde(rename = "name")]
-    tool: String,
-    #[serde(default)]
+    name: String,
     arguments: Option<Box<RawValue>>,
 }
 
@@ -67,15 +65,15 @@ impl Gate {
             self.list(params, context)?;
         }
         let call = Call::of(params)?;
-        let decided = self.decide(&call);
+        let decided = self.decide(&call, context);
         let call_id = self.journal.call.clone();
         let entry = self.journal.entry(if decided.is_ok() { "mcp.call" } else { "mcp.refused" });
-        let entry = entry.data(&json!({ "server": self.name, "client": self.client, "tool": call.tool }));
+        let entry = entry.data(&json!({ "server": self.name, "client": self.client, "tool": call.name }));
         let entry = call.arguments.iter().fold(entry, |entry, arguments| entry.with("arguments", arguments));
         let entry = call_id.iter().fold(entry, |entry, id| entry.with("call_id", id));
         match decided {
             Ok(()) => {
-                let started = self.journal.start(entry, &call.tool, call_id)?;
+                let started = self.journal.start(entry, &call.name, call_id)?;
                 self.journal.sync()?;
                 Ok(started)
             }
@@ -98,14 +96,15 @@ impl Gate {
             let reason = "its name has characters other than letters, digits, `_`, `.` and `-`";
             listing.left_out.push((printable_line(&tool.name), reason.to_owned()));
         }
-        let loaded = load_pins(&self.name, &self.home)?;
+        let loaded = load_pins(&self.name, &context.home)?;
         let (is_first, mut pins) = (loaded.is_none(), loaded.unwrap_or_default());
         if is_first {
-            self.pin(&mut pins, &listing.tools)?;
+            let seen = listing.tools.iter().map(|tool| (tool.name.clone(), tool.hash.clone()));
+            self.pin(&mut pins, seen.collect(), context)?;
         }
         listing.tools.retain(|tool| self.table.allows(&tool.name));
         for tool in &mut listing.tools {
-            match self.check_pin(tool, &mut pins) {
+            match self.check_pin(tool, &mut pins, context) {
                 Err(error) if error.code() == Code::HumanRequired => {
                     let (why, hint) = (error.message(), error.hint_text().unwrap_or_default());
                     let reason = format!("{why}: {hint}; another server needs another name, --server NAME");
@@ -116,9 +115,8 @@ impl Gate {
         }
         for (name, reason) in &listing.left_out {
             let warning = format!("the tool `{name}` of the server {} is left out: {reason}", self.name);
-            if !self.warned.contains(&warning) {
+            if self.warned.insert(warning.clone()) {
                 self.warn(&warning, context);
-                self.warned.insert(warning);
             }
         }
         self.listing = Some(listing);
@@ -126,16 +124,15 @@ impl Gate {
     }
 
     /// Records these tools, and keeps them with the other pins.
-    fn pin<'a>(&mut self, pins: &mut Pins, tools: impl IntoIterator<Item = &'a ListedTool>) -> Result<()> {
-        let seen: Pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.hash.clone())).collect();
+    fn pin(&mut self, pins: &mut Pins, seen: Pins, context: &Context) -> Result<()> {
         self.journal.note("mcp.pinned", &json!({ "server": self.name, "tools": seen }))?;
         self.journal.sync()?;
         pins.extend(seen);
-        keep_pins(&self.name, pins, &self.home)
+        keep_pins(&self.name, pins, &context.home)
     }
 
     /// Refuses a tool that differs from its pin, until a person has approved its whole description.
-    fn check_pin(&mut self, tool: &mut ListedTool, pins: &mut Pins) -> Result<()> {
+    fn check_pin(&mut self, tool: &mut ListedTool, pins: &mut Pins, context: &Context) -> Result<()> {
         let before = pins.get(&tool.name);
         if before != Some(&tool.hash) {
             let what = if before.is_some() { "has changed" } else { "is new" };
@@ -149,77 +146,77 @@ impl Gate {
             };
             let request = json!([self.name, tool.name, before, tool.hash]).to_string();
             let binds = Binds { request: keys::hash(request.as_bytes()), ..Binds::default() };
-            self.need_grant(Level::Owner, shown, binds)?;
-            self.pin(pins, [&*tool])?;
+            self.need_grant(Level::Owner, shown, binds, context)?;
+            self.pin(pins, Pins::from([(tool.name.clone(), tool.hash.clone())]), context)?;
         }
         tool.is_pinned = true;
         Ok(())
     }
 
     /// Decides about a call. The error is the reason of a refusal.
-    fn decide(&mut self, call: &Call) -> Result<()> {
+    fn decide(&mut self, call: &Call, context: &Context) -> Result<()> {
         let forbidden = |why: String, rule: &str| Error::new(Code::Forbidden, why).with("rule", rule);
         let name = &self.name;
-        if !self.table.allows(&call.tool) {
-            let why = format!("the policy does not allow the tool {} of the server {name}", call.tool);
+        if !self.table.allows(&call.name) {
+            let why = format!("the policy does not allow the tool {} of the server {name}", call.name);
             return Err(
                 forbidden(why, "mcp.tools").hint(format!("tools in [mcp.{name}] of the policy lists those that may"))
             );
         }
         let mut listing = self.listing.take().unwrap_or_default();
-        let Some(tool) = listing.tools.iter_mut().find(|tool| tool.name == call.tool) else {
+        let Some(tool) = listing.tools.iter_mut().find(|tool| tool.name == call.name) else {
             // The tool may be new: the next call requests the list again.
-            let why = format!("the server {name} does not list a tool {}", call.tool);
+            let why = format!("the server {name} does not list a tool {}", call.name);
             return Err(forbidden(why, "mcp.unknown").hint("call a tool of tools/list"));
         };
-        let decided = self.decide_about(tool, call);
+        let decided = self.decide_about(tool, call, context);
         self.listing = Some(listing);
         decided
     }
 
-    fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
+    fn decide_about(&mut self, tool: &mut ListedTool, call: &Call, context: &Context) -> Result<()> {
         if !tool.is_pinned {
             // The change may have been approved since.
-            self.check_pin(tool, &mut load_pins(&self.name, &self.home)?.unwrap_or_default())?;
+            self.check_pin(tool, &mut load_pins(&self.name, &context.home)?.unwrap_or_default(), context)?;
         }
         let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
         let arguments = call.arguments.as_ref().map_or("{}", |arguments| arguments.get());
         let shown = Shown {
             tool: Some(format!("{}: {}", self.name, tool.name)),
             input: serde_json::from_str(arguments).ok(),
-            cwd: self.base.clone(),
+            cwd: context.base().ok().map(|base| base.display().to_string()),
             risk: "medium".to_owned(),
             rule: rule.to_owned(),
             why,
             ..Shown::default()
         };
-        let request = json!([self.name, call.tool, arguments, rule]).to_string();
+        let request = json!([self.name, call.name, arguments, rule]).to_string();
         let binds = Binds {
             request: keys::hash(request.as_bytes()),
             program: self.server.as_ref().map(|server| keys::hash(server.description.to_string().as_bytes())),
-            policy: policy_hash(&self.home)?,
+            policy: policy_hash(&context.home)?,
         };
-        self.need_grant(Level::Agent, shown, binds)
+        self.need_grant(Level::Agent, shown, binds, context)
     }
 
     /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks
     /// itself.
     pub(crate) fn approval_rule(&self, tool: &str, annotations: Annotations) -> Option<(&'static str, String)> {
-        let rule = || self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive());
-        if self.is_before_bridge { None } else { rule() }
+        let rule = self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive());
+        rule.filter(|_| !self.is_before_bridge)
     }
 
     /// Spends the grant of an approval. Without one, the approval is asked for by the error.
-    fn need_grant(&mut self, level: Level, shown: Shown, binds: Binds) -> Result<()> {
+    fn need_grant(&mut self, level: Level, shown: Shown, binds: Binds, context: &Context) -> Result<()> {
         // Only a run keeps a decision for all of it.
         let scopes: &[Scope] = if self.journal.call.is_some() { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
         let approval = new_approval(self.journal.asked_by(), Action::Server, level, scopes, shown, binds)?;
-        if let Some(spent) = take(&self.home, &approval)? {
+        if let Some(spent) = take(&context.home, &approval)? {
             return self.journal.approval(ApprovalEvent::Spent(&spent.grant), &approval).map(drop);
         }
-        if find(&self.home, &approval.id).is_err() {
+        if find(&context.home, &approval.id).is_err() {
             self.journal.approval(ApprovalEvent::Asked, &approval)?;
         }
-        Err(pause(&self.home, &approval)?)
+        Err(pause(&context.home, &approval)?)
     }
 }

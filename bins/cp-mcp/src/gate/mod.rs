@@ -11,8 +11,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::Output;
-use cp_common::home::Home;
-use cp_common::keys::random;
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
@@ -24,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::message::Id;
 pub(crate) use self::message::{failed, failure_of, id_of, party, raw, refused};
-use self::tools::Listing;
+pub(crate) use self::tools::Listing;
 use crate::record::{Journal, Started};
 use crate::stdio::{self, Event};
 
@@ -108,9 +106,6 @@ pub(crate) struct Gate {
     /// `None` after the client at the standard streams has disconnected.
     input: Option<stdio::Client>,
     pub(crate) redactor: Redactor,
-    /// The home, and the directory of `.` in the policy.
-    home: Home,
-    base: Option<String>,
     /// True if the server has written a line that is not a message.
     is_noisy: bool,
     /// The client, as soon as the ledger names it.
@@ -158,13 +153,11 @@ impl Gate {
             listing: None,
             input,
             redactor: Redactor::from_environment(),
-            home: context.home.clone(),
-            base: context.base().ok().map(|base| base.display().to_string()),
             is_noisy: false,
             client: None,
             warned: HashSet::new(),
             in_flight: BTreeMap::new(),
-            own_id: FIRST_ID + u32::from(u16::from_ne_bytes(random()?)),
+            own_id: FIRST_ID,
             answered: None,
             deadline: None,
         })
@@ -226,7 +219,7 @@ impl Gate {
         Ok(())
     }
 
-    fn send(&mut self, line: String) -> Result<()> {
+    pub(crate) fn send(&self, line: String) -> Result<()> {
         let error = |what: &str| Error::new(Code::Server, format!("the server {} {what}", self.name));
         match &self.server {
             Some(server) if (server.outbox)(line) => Ok(()),
@@ -235,11 +228,6 @@ impl Gate {
                 Err(error("has exited").hint("start it again: connect to it again in the program that started cp-mcp"))
             }
         }
-    }
-
-    /// Sends a notification.
-    pub(crate) fn tell(&mut self, method: &str) -> Result<()> {
-        self.send(wire::request(None, method, None::<&Value>))
     }
 
     /// Writes a line to the client. A client in this process reads only answers.
@@ -286,18 +274,14 @@ impl Gate {
                 let cancelled = json!({ "requestId": request.id, "reason": "timed out" });
                 let _ = self.send(wire::request(None, "notifications/cancelled", Some(&cancelled)));
             }
-            let error = self.timed_out(&request.method);
-            self.end(&request, Err(error), context)?;
+            let (key, limit) = self.limit_of(&request.method).unwrap_or_default();
+            let (name, seconds) = (&self.name, limit.as_secs_f64());
+            let what = if key == "timeout" { String::new() } else { format!(" {}", request.method) };
+            let message = format!("the server {name} did not answer{what} within {seconds} s");
+            let hint = format!("{key} in [mcp.{name}] of the policy gives it more time");
+            self.end(&request, Err(Error::new(Code::Timeout, message).hint(hint)), context)?;
         }
         Ok(())
-    }
-
-    fn timed_out(&self, method: &str) -> Error {
-        let (key, limit) = self.limit_of(method).unwrap_or_default();
-        let name = &self.name;
-        let what = if key == "timeout" { String::new() } else { format!(" {method}") };
-        Error::new(Code::Timeout, format!("the server {name} did not answer{what} within {} s", limit.as_secs_f64()))
-            .hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
     }
 
     /// Records the server that was started, with its version after a handshake of this process.

@@ -22,7 +22,13 @@ impl Gate {
     pub(super) fn receive_from_server(&mut self, line: &[u8], context: &mut Context) -> Result<()> {
         let line = repaired(line);
         match read(&line) {
-            Ok(Message::Answer { id, outcome }) => return self.receive_response(&id_of(id), outcome, context),
+            Ok(Message::Answer { id, outcome }) => {
+                let id = id_of(id);
+                // Some servers return a number as a string.
+                let request = self.in_flight.remove(&id).or_else(|| self.in_flight.remove(id.trim_matches('"')));
+                let Some(request) = request else { return Ok(()) };
+                return self.end(&request, self.answer(&request.method, outcome), context);
+            }
             Ok(Message::Request { id: Some(id), method, params }) => {
                 let pong = raw(&serde_json::Map::new())?;
                 let outcome = match method.as_str() {
@@ -48,8 +54,7 @@ impl Gate {
                     self.hear_noise(&line, context);
                     return Ok(());
                 };
-                let reason = failure.message;
-                let message = format!("the response of the server {} cannot be read: {reason}", self.name);
+                let message = format!("the response of the server {} cannot be read: {}", self.name, failure.message);
                 return self.end(&request, Err(Error::new(Code::Server, message)), context);
             }
         }
@@ -81,23 +86,18 @@ impl Gate {
         self.write(&result(id, &refused), context)
     }
 
-    fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>, context: &mut Context) -> Result<()> {
-        // Some servers return a number as a string.
-        let number = id.trim_matches('"');
-        let Some(request) = self.in_flight.remove(id).or_else(|| self.in_flight.remove(number)) else {
-            return Ok(());
-        };
-        let answer = match outcome {
+    /// A response without secrets.
+    fn answer(&self, method: &str, outcome: Result<&RawValue, Failure>) -> Answer {
+        match outcome {
             // The parts of a list are redacted when it is complete.
-            Ok(list) if request.method == "tools/list" => Ok(list.to_owned()),
+            Ok(list) if method == "tools/list" => Ok(list.to_owned()),
             Ok(result) => Ok(redact_members(&self.redactor, result).unwrap_or_else(|| result.to_owned())),
             Err(failure) => {
                 let redacted = redact(&self.redactor, &raw(&failure)?);
                 let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
-                Err(refused(&self.name, &request.method, &failure))
+                Err(refused(&self.name, method, &failure))
             }
-        };
-        self.end(&request, answer, context)
+        }
     }
 
     /// Fails all requests, because the server has exited.

@@ -19,14 +19,14 @@ pub(super) struct Answer {
     /// The text for the model.
     pub text: String,
     /// The same content as data.
-    data: Map<String, Value>,
+    pub data: Map<String, Value>,
     pub is_error: bool,
     /// The result that sends requests to the client.
     pub asks: Option<Value>,
     /// The images.
-    blocks: Vec<Value>,
+    pub blocks: Vec<Value>,
     /// The metadata with the receipt.
-    meta: Option<Value>,
+    pub meta: Option<Value>,
 }
 
 impl Answer {
@@ -86,12 +86,6 @@ impl Answer {
         }
         answer.data.insert("error".to_owned(), value);
         answer
-    }
-
-    /// The answer that sends requests to the client.
-    pub(super) fn asking(requests: &Value, token: &str) -> Self {
-        let asks = json!({ "resultType": "input_required", "inputRequests": requests, "requestState": token });
-        Self { asks: Some(asks), ..Self::default() }
     }
 
     /// A preview for a client without forms: the effect, and how to confirm it.

@@ -123,7 +123,8 @@ fn done(call: &Call, shared: &Shared) -> Result<Answer> {
         if call.client.is_modern() {
             form["mode"] = "form".into();
             let requests = json!({ QUESTION: { "method": "elicitation/create", "params": form } });
-            return Ok(Answer::asking(&requests, &token));
+            let asks = json!({ "resultType": "input_required", "inputRequests": requests, "requestState": token });
+            return Ok(Answer { asks: Some(asks), ..Answer::default() });
         }
         let action = shared.ask_client(&token, &form, &call.post, &mut look)?;
         settle(&approval, action, How::Approver, call, shared)?;

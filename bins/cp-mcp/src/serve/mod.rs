@@ -8,9 +8,8 @@ mod shared;
 mod tools;
 
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::{Context, Result};
 
-use self::server::serve;
+pub(crate) use self::server::run;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
@@ -29,10 +28,4 @@ pub(crate) struct Args {
     /// Only these tools, by name
     #[arg(long = "only", value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
-}
-
-pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    // A missing tree is reported before a client calls a tool.
-    context.root()?;
-    serve(&args.tools, context)
 }

@@ -14,6 +14,7 @@ use cp_mcp_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::Args;
 use super::call::{Call, Consent, work};
 use super::protocol::{client_of, complete, form_action, greeted, greeting, members};
 use super::shared::{Shared, Stop};
@@ -38,8 +39,10 @@ fn pass(line: &[u8], context: &mut Context) -> Result<()> {
 type Answered<T> = std::result::Result<T, Failure>;
 
 /// Serves the client at the standard streams until it disconnects.
-pub(crate) fn serve(names: &[String], context: &mut Context) -> Result<()> {
-    let tools = tools_of(names)?;
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    // A missing tree is reported before a client calls a tool.
+    context.root()?;
+    let tools = tools_of(&args.tools)?;
     stdio::begin(context)?;
     let ((output, post), client) = (stdio::pipe()?, Some(stdio::Client::new(LONGEST)));
     let (root, handshake_client, workers, active) = (context.base()?, None, None, Vec::new());
@@ -104,11 +107,10 @@ impl Server<'_> {
     fn line(&mut self, line: &[u8]) -> Result<()> {
         match read(line) {
             Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), &Err(failure)),
-            Ok(Message::Request { id: Some(id), method, params }) => match self.request(id, &method, params) {
-                Ok(Some(value)) => self.answer(id, &Ok(value)),
-                Ok(None) => Ok(()),
-                Err(failure) => self.answer(id, &Err(failure)),
-            },
+            Ok(Message::Request { id: Some(id), method, params }) => {
+                let answered = self.request(id, &method, params).transpose();
+                answered.map_or(Ok(()), |answered| self.answer(id, &answered))
+            }
             Ok(Message::Request { id: None, method, params }) => {
                 if method == "notifications/cancelled" {
                     self.cancel(params);
