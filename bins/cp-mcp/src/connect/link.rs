@@ -40,6 +40,7 @@ pub(super) struct Link {
     pub(super) session: Mutex<Vec<(String, String)>>,
 }
 
+/// The header of the server's session id.
 const SESSION: &str = "Mcp-Session-Id";
 
 /// A message of the client: its line, and the id and the method if it is a request.
@@ -185,9 +186,8 @@ impl Link {
                 let is_answer = request.id.map(id_of) == Some(id_of(id));
                 if let (true, "initialize", Ok(greeting)) = (is_answer, request.method.as_str(), outcome) {
                     let Greeting { protocol_version, .. } = serde_json::from_str(greeting.get()).unwrap_or_default();
-                    let version = Some(protocol_version).filter(|version| !version.is_empty());
-                    let version = version.map(|version| ("MCP-Protocol-Version".to_owned(), version));
-                    locked(&self.session).extend(version);
+                    let version = ("MCP-Protocol-Version".to_owned(), protocol_version);
+                    locked(&self.session).extend(Some(version).filter(|(_, version)| !version.is_empty()));
                 }
                 is_answer
             }

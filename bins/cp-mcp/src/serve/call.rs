@@ -93,11 +93,10 @@ fn done(call: &Call, shared: &Shared) -> Result<Answer> {
     if let Some(Consent { token, action, how }) = &call.consent {
         let is_redeemed =
             |approval: &Approval| bound(&made, approval).and_then(|bound| redeem(&shared.home, token, &bound)).is_ok();
-        inspect(&shared.home, token)?;
-        let approval = waiting(&shared.home).into_iter().find(is_redeemed).ok_or_else(|| {
-            let error = Error::new(Code::Conflict, "no approval of this call waits for the confirm token");
-            error.with("reason", "changed").hint("make the call again without the token")
-        })?;
+        let missing = || Error::new(Code::Conflict, "no approval of this call waits for the confirm token");
+        let found = inspect(&shared.home, token)
+            .and_then(|()| waiting(&shared.home).into_iter().find(is_redeemed).ok_or_else(missing));
+        let approval = found.map_err(|error| error.hint("make the call again without the token"))?;
         settle(&approval, *action, *how, call, shared)?;
     }
     loop {
@@ -127,6 +126,7 @@ fn done(call: &Call, shared: &Shared) -> Result<Answer> {
             return Ok(Answer { asks: Some(asks), ..Answer::default() });
         }
         let action = shared.ask_client(&token, &form, &call.post, &mut look)?;
+        redeem(&shared.home, &token, &bound(&made, &approval)?)?;
         settle(&approval, action, How::Approver, call, shared)?;
     }
 }

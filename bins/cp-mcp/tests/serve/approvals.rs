@@ -66,6 +66,9 @@ fn line_starts_again_once_after_the_answer_and_not_after_a_refusal() {
         let asked = client.ask("tools/call", line())["result"].clone();
         let message = asked["inputRequests"]["approve"]["params"]["message"].as_str().unwrap();
         assert!(message.contains("starts again from its beginning"), "{asked}");
+        let other = command("echo y >>starts; rm a.txt");
+        let refused = client.ask("tools/call", retry(other, &asked, action))["result"].clone();
+        assert_eq!(refused["structuredContent"]["error"]["code"], "E_CONFLICT", "{refused}");
         let done = client.ask("tools/call", retry(line(), &asked, action))["result"].clone();
         assert_eq!(done["isError"], action == "decline", "{done}");
         assert_eq!(
