@@ -81,6 +81,9 @@ pub(crate) fn run(name: &str, has_limit: bool, server: Server, context: &mut Con
     gate.server = Some(server);
     gate.note_server(None)?;
     let passed = gate.run(context);
+    if let count @ 2.. = gate.noise {
+        gate.warn(&format!("the server {name} wrote {count} lines that are not messages"), context);
+    }
     // A signal must not interrupt the exit of the server.
     let _effect = signals::effect();
     gate.stop();
@@ -106,8 +109,8 @@ pub(crate) struct Gate {
     /// `None` after the client at the standard streams has disconnected.
     input: Option<stdio::Client>,
     pub(crate) redactor: Redactor,
-    /// True if the server has written a line that is not a message.
-    is_noisy: bool,
+    /// The lines of the server that are not messages.
+    noise: u64,
     /// The client, as soon as the ledger names it.
     client: Option<Party>,
     /// The changes and refused tools that a warning has named.
@@ -153,7 +156,7 @@ impl Gate {
             listing: None,
             input,
             redactor: Redactor::from_environment(),
-            is_noisy: false,
+            noise: 0,
             client: None,
             warned: HashSet::new(),
             in_flight: BTreeMap::new(),
@@ -172,7 +175,8 @@ impl Gate {
 
     /// Handles the next event, or the end of the time of a request.
     fn step(&mut self, reads_client: bool, context: &mut Context) -> Result<()> {
-        let until = self.next_end();
+        // When the time of the first request is over.
+        let until = self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min();
         let client = self.input.as_mut().filter(|_| reads_client);
         match stdio::next(client, self.server.as_mut().map(|server| &mut server.output), until, context)? {
             None => self.time_out(context),
@@ -247,11 +251,6 @@ impl Gate {
         let _ = self.server.take().map(|server| server.close(None));
     }
 
-    /// When the time of the first request is over.
-    fn next_end(&self) -> Option<Instant> {
-        self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min()
-    }
-
     /// The time limit of a request, and its key in the policy. A client at the standard streams of a process limits its
     /// own requests.
     fn limit_of(&self, method: &str) -> Option<(&'static str, Duration)> {
@@ -295,10 +294,11 @@ impl Gate {
         self.journal.note("mcp.server", &json!({ "server": server })).map(drop)
     }
 
-    /// Warns of the first line of the server that is not a message.
+    /// Counts the lines of the server that are not messages, and warns of the first.
     fn hear_noise(&mut self, line: &[u8], context: &Context) {
         let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
-        if !text.is_empty() && !std::mem::replace(&mut self.is_noisy, true) {
+        self.noise += u64::from(!text.is_empty());
+        if self.noise == 1 && !text.is_empty() {
             let text = printable_line(&text);
             self.warn(&format!("the server {} wrote a line that is not a message: {text}", self.name), context);
         }
