@@ -114,7 +114,7 @@ fn is_of_step(lines: &[Value], line: &Value) -> bool {
 }
 
 /// What is done with each line of an event, and the claim that is false then.
-const FORGED: [(&str, &str, &str); 17] = [
+const FORGED: [(&str, &str, &str); 20] = [
     ("exec.intent", "removed", "finished"),
     ("exec.result", "repeated", "finished"),
     ("tool_call", "removed", "finished"),
@@ -131,6 +131,9 @@ const FORGED: [(&str, &str, &str); 17] = [
     ("approval.spent", "/data/receipt/seq", "receipt"),
     ("tool_result", "/data/receipt/hash", "receipt"),
     ("exec.step", "/data/intent", "step"),
+    ("exec.step", "removed", "step"),
+    ("exec.step", "repeated", "step"),
+    ("exec.changes", "repeated", "step"),
     ("exec.result", "/data/intent", "finished"),
 ];
 
@@ -151,6 +154,8 @@ fn forged_lines_under_a_right_chain_are_found() {
                     && !(is_use && is_of_step(lines, line))
                     && (!how.starts_with('/') || line.pointer(how).is_some())
                     && ((event, how) != ("tool_call", "removed") || is_once(line))
+                    // An edit has no command that could have only one list.
+                    && (event != "exec.changes" || line["data"]["intent"].is_number())
             };
             for at in (0..lines.len()).filter(|at| is_forged(&lines[*at])) {
                 let mut lines = lines.clone();

@@ -49,6 +49,8 @@ pub(super) struct Fold {
     spent: HashMap<String, (Place, Option<String>)>,
     /// The calls of each ledger about which was asked, with the last request until it is used.
     calls: HashMap<(usize, String), Option<String>>,
+    /// The number of steps of each command without an end so far, by its line.
+    steps: HashMap<(usize, u64), u64>,
     /// The tokens that were used, each with what it was used for: a token may cover a set, but each member of it once.
     tokens: HashMap<String, Place>,
 }
@@ -89,7 +91,7 @@ impl Fold {
                 (Some("ask"), Some(id)) => self.answer(place, id),
                 _ => claims.broken(place, "approval", "its decision and its approval contradict each other")?,
             },
-            "exec.intent" => self.has((Some(place.ledger), format!("command in line {seq}"))),
+            "exec.intent" => _ = self.has((Some(place.ledger), format!("command in line {seq}"))),
             _ => {}
         }
         // A tool may leave nothing but the result of its call, which is an error if the call was denied.
@@ -106,7 +108,36 @@ impl Fold {
             let command = format!("{kind} in line {}", intent.unwrap_or(&Value::Null));
             self.name(place, "step", (Some(place.ledger), command), true, None);
         }
-        Ok(())
+        intent.and_then(Value::as_u64).map_or(Ok(()), |intent| self.command(entry, intent, claims))
+    }
+
+    /// Takes an entry about a command: each step and the list of its changes are there once, and the result counts the
+    /// steps.
+    fn command(&mut self, entry: &Entry, intent: u64, claims: &mut Claims<'_>) -> Result<()> {
+        let place = entry.place;
+        let what = match entry.event.as_str() {
+            "exec.step" => format!("step {}", entry.at("data/step").unwrap_or(&Value::Null)),
+            "exec.changes" => "list of changes".to_owned(),
+            "exec.result" => {
+                let there = self.steps.remove(&(place.ledger, intent)).unwrap_or_default();
+                let count = |name: &str| entry.at(&format!("data/steps/{name}")).and_then(Value::as_u64);
+                // A command that did not start, or was killed, has no counts.
+                let counted = count("line").zip(count("programs")).zip(count("unrecorded"));
+                let counted = counted.map_or(there, |((line, programs), unrecorded)| {
+                    line.saturating_add(programs).saturating_sub(unrecorded)
+                });
+                let why = || format!("it counts {counted} steps, and the ledger has {there}");
+                return if counted == there { Ok(()) } else { claims.broken(place, "step", why()) };
+            }
+            _ => return Ok(()),
+        };
+        if entry.event == "exec.step" {
+            *self.steps.entry((place.ledger, intent)).or_default() += 1;
+        }
+        if self.has((Some(place.ledger), format!("{what} of the command in line {intent}"))) {
+            return Ok(());
+        }
+        claims.broken(place, "step", format!("the command in line {intent} has another {what}"))
     }
 
     fn pair(&mut self, entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
@@ -135,8 +166,9 @@ impl Fold {
         claims.record(end, "finished", Verdict::Holds)
     }
 
-    fn has(&mut self, named: Named) {
-        self.there.insert(self.key.hash_one(named));
+    /// Notes what is there. False if it was there before.
+    fn has(&mut self, named: Named) -> bool {
+        self.there.insert(self.key.hash_one(named))
     }
 
     fn name(&mut self, place: Place, claim: &'static str, named: Named, is_read: bool, receipt: Option<Receipt>) {
