@@ -282,11 +282,7 @@ pub(crate) enum FileOperation {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {
     pub path: String,
-    #[serde(default)]
-    pub offset: u64,
-    /// The most bytes to return.
-    pub limit: Option<u64>,
-    /// The first line, from 1. This or one of the next two members selects reading by lines.
+    /// The first line, from 1.
     pub line: Option<u64>,
     /// The most lines to return.
     pub lines: Option<u64>,

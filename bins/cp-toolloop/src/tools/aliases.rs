@@ -109,9 +109,7 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
         // The range may end with -1, for the end of the file.
         range.get(1).map(|last| members.insert("lines".to_owned(), (last.saturating_sub(*first) + 1).into()));
     }
-    // Other programs count lines where this one counts bytes.
-    let group = if is_foreign && known == "read_file" { "read_file of others" } else { known };
-    rename(&mut members, group);
+    rename(&mut members, known);
     if is_foreign && known == "write_file" && given.is_none() {
         members.entry("mode").or_insert("overwrite".into());
     }

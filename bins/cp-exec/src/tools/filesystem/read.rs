@@ -1,11 +1,10 @@
-//! `filesystem.read_file`: reads a part of a file, by bytes or by lines. `filesystem.list_directory`: the
-//! entries of a directory, page by page.
+//! `filesystem.read_file`: reads a file, or some of its lines. `filesystem.list_directory`: the entries of a directory,
+//! page by page.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -25,8 +24,6 @@ use crate::tools::Item;
 const LONGEST: u64 = 64 << 20;
 /// The most bytes of one answer.
 const READ: usize = 4 << 20;
-/// The default limit of lines.
-const LINES: usize = 2000;
 
 pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let path = path_of(&engine.policy, &read.path)?;
@@ -47,32 +44,35 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         return Err(Error::validation(format!("{} has {} bytes", path.display(), meta.len()))
             .hint(format!("the limit is {LONGEST} bytes; a command such as `tail`, `sed -n` or `grep` reads a part")));
     }
-    let by_lines = read.line.is_some() || read.lines.is_some() || read.numbered;
-    if by_lines && (read.offset > 0 || read.limit.is_some()) {
-        return Err(Error::validation("a file is read by bytes (offset, limit) or by lines (line, lines, numbered)")
-            .with("rule", "request"));
+    let lines = || all.split_inclusive(|byte| *byte == b'\n');
+    let length = |from, most| lines().skip(from).take(most).map(<[u8]>::len).sum::<usize>();
+    let (first, total, size, whole) = (number(read.line.unwrap_or(1).max(1)), lines().count(), all.len(), sha256(&all));
+    if first > total.max(1) {
+        return Err(Error::validation(format!("{} has {total} lines", path.display())).with("total_lines", total));
     }
-    let (size, whole) = (all.len(), sha256(&all));
-    let Part { bytes, offset, lines, note } =
-        if by_lines { Part::of_lines(&all, read, &path)? } else { Part::of_bytes(&all, read) };
+    let offset = length(0, first - 1);
+    let bytes = &all[offset..][..length(first - 1, read.lines.map_or(usize::MAX, number)).min(READ)];
+    let (count, has_more) = (bytes.split_inclusive(|byte| *byte == b'\n').count(), offset + bytes.len() < size);
+    let note = (first > 1 || has_more).then(|| {
+        let is_cut = has_more && bytes.len() == READ;
+        let more = if is_cut { "; cut at 4 MiB: read from a later line on, or a long line with `cut -c`" } else { "" };
+        format!("[lines {first} to {} of {total}{more}]", first - 1 + count)
+    });
+    let by_lines = read.line.is_some() || read.lines.is_some() || read.numbered;
     let text = std::str::from_utf8(bytes);
-    let (content, encoding) = match (&lines, text) {
-        (Some([first, ..]), _) if read.numbered => (numbered(&String::from_utf8_lossy(bytes), *first), "utf-8"),
-        (Some(_), _) => (String::from_utf8_lossy(bytes).into_owned(), "utf-8"),
-        (None, Ok(text)) => (text.to_owned(), "utf-8"),
-        (None, Err(_)) => (BASE64_STANDARD.encode(bytes), "base64"),
+    let (content, encoding) = match text {
+        Err(_) if !by_lines => (BASE64_STANDARD.encode(bytes), "base64"),
+        _ if read.numbered => (numbered(&String::from_utf8_lossy(bytes), first), "utf-8"),
+        _ => (String::from_utf8_lossy(bytes).into_owned(), "utf-8"),
     };
     let (hash, shown) = (sha256(bytes), path.display().to_string());
     let known = json!({
         "path": shown, "sha256": hash, "offset": offset, "bytes": bytes.len(), "file_sha256": whole,
     });
-    let mut value = json!({
+    let value = json!({
         "path": shown, "content": content, "encoding": encoding, "offset": offset, "bytes": bytes.len(), "size": size,
-        "has_more": offset + bytes.len() < size, "sha256": hash, "file_sha256": whole,
+        "has_more": has_more, "sha256": hash, "file_sha256": whole, "line": first, "lines": count, "total_lines": total,
     });
-    for (name, number) in ["line", "lines", "total_lines"].into_iter().zip(lines.into_iter().flatten()) {
-        value[name] = number.into();
-    }
     let receipt = super::record(engine, "filesystem.read_file", json!({ "reads": [known] }))?;
     let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
     let is_whole = encoding == "base64" && note.is_none();
@@ -89,49 +89,6 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let notes = [note, other].into_iter().flatten().collect::<Vec<_>>().join("\n");
     let end = if content.ends_with('\n') { "" } else { "\n" };
     Ok(if notes.is_empty() { item } else { item.shown_as(format!("{content}{end}{notes}")) })
-}
-
-/// The part of a file that is answered.
-struct Part<'a> {
-    bytes: &'a [u8],
-    /// The offset in the file.
-    offset: usize,
-    /// The first line, and the numbers of lines that are shown and that there are, if it is read by lines.
-    lines: Option<[usize; 3]>,
-    /// A remark for a model about what is not shown.
-    note: Option<String>,
-}
-
-impl<'a> Part<'a> {
-    fn of_bytes(all: &'a [u8], read: &ReadFile) -> Self {
-        let (offset, size) = (number(read.offset), all.len());
-        let rest = all.get(offset..).unwrap_or_default();
-        let bytes = &rest[..read.limit.map_or(READ, number).min(READ).min(rest.len())];
-        let end = offset + bytes.len();
-        let note = (offset > 0 || end < size).then(|| format!("[bytes {offset} to {end} of {size}]"));
-        Self { bytes, offset, lines: None, note }
-    }
-
-    fn of_lines(all: &'a [u8], read: &ReadFile, path: &Path) -> Result<Self> {
-        let lines = || all.split_inclusive(|byte| *byte == b'\n');
-        let length = |from, most| lines().skip(from).take(most).map(<[u8]>::len).sum::<usize>();
-        let (first, total) = (number(read.line.unwrap_or(1).max(1)), lines().count());
-        if first > total.max(1) {
-            return Err(Error::validation(format!("{} has {total} lines", path.display())).with("total_lines", total));
-        }
-        let shown = read.lines.map_or(LINES, number).min(total.saturating_sub(first - 1));
-        let offset = length(0, first - 1);
-        let bytes = &all[offset..][..length(first - 1, shown).min(READ)];
-        if bytes.contains(&0) {
-            let message = format!("{} is binary: it has no lines", path.display());
-            return Err(Error::validation(message).hint("read it by bytes"));
-        }
-        let is_cut = bytes.len() == READ;
-        let more = if is_cut { "; cut at 4 MiB: read the rest by bytes" } else { "" };
-        let last = first + shown - 1;
-        let note = (shown < total || is_cut).then(|| format!("[lines {first} to {last} of {total}{more}]"));
-        Ok(Self { bytes, offset, lines: Some([first, shown, total]), note })
-    }
 }
 
 /// The largest image that a model gets, in bytes: 5 MB in base64, as providers accept.
