@@ -47,10 +47,9 @@ pub(super) fn is_about_own_repository(
         return is_own(&directory);
     }
     let remote = arguments.operands_of_command().first().map(|remote| remote.word);
-    let reaches_no_other = |address: &String| match place_of(address, &directory) {
-        Place::Path(path) => is_repository(request, &path) && (rule == PUSHES || is_own(&path)),
-        Place::Loopback => true,
-        Place::Other => policy.exec().network.is_closed(),
+    let reaches_no_other = |address: &String| match path_of(address, &directory) {
+        Some(path) => is_repository(request, &path) && (rule == PUSHES || is_own(&path)),
+        None => policy.exec().network.is_closed(),
     };
     (!rule.starts_with(WRITES_CONFIG) || is_own(&directory))
         && addresses_of(request, &directory, remote).is_some_and(|all| all.iter().all(reaches_no_other))
@@ -74,30 +73,12 @@ fn addresses_of(request: &ExecRequest, directory: &Path, remote: Option<&str>) -
     }
 }
 
-/// What the address of a remote names.
-enum Place {
-    Path(PathBuf),
-    /// A server on the loopback interface, which is that of the run.
-    Loopback,
-    Other,
-}
-
-fn place_of(address: &str, directory: &Path) -> Place {
-    if let Some(path) = address.strip_prefix("file://") {
-        return Place::Path(PathBuf::from(path));
-    }
-    if let Some((scheme, rest)) = address.split_once("://") {
-        let authority = rest.split('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
-        let host = authority.split(':').next().unwrap_or_default();
-        let is_loopback = authority.starts_with("[::1]") || ["localhost", "127.0.0.1"].contains(&host);
-        let is_known = ["git", "http", "https", "ssh"].contains(&scheme);
-        return if is_loopback && is_known { Place::Loopback } else { Place::Other };
-    }
-    // `host:path`, and `helper::address`.
-    if address.split('/').next().is_some_and(|first| first.contains(':')) {
-        return Place::Other;
-    }
-    Place::Path(directory.join(address))
+/// The path that the address of a remote names; `None` for one on the network: `scheme://…`, `host:path`, or
+/// `helper::address`.
+fn path_of(address: &str, directory: &Path) -> Option<PathBuf> {
+    let is_remote = |address: &str| address.split('/').next().is_some_and(|first| first.contains(':'));
+    let path = address.strip_prefix("file://").or_else(|| (!is_remote(address)).then_some(address));
+    path.map(|path| directory.join(path))
 }
 
 /// The top directory of the repository at a place, if a run made it: its configuration is not read-only.
