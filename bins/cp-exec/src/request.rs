@@ -187,15 +187,10 @@ fn of(tool: &str, operation: Option<&str>, arguments: &str, home: &str) -> Resul
 fn of_operation<T: DeserializeOwned>(operation: Option<&str>, arguments: &str) -> Result<T> {
     let mut members: Map<String, Value> = read(arguments, "arguments")?;
     let named = members.remove("operation");
-    if operation.is_none() && members.len() == 1 && members.contains_key("arguments") {
-        members = read(&members["arguments"].to_string(), "arguments")?;
-    }
     let Some(operation) = operation.map(Value::from).xor(named) else {
         return Err(refused("name one operation").hint(OPERATIONS));
     };
-    if members.insert("operation".to_owned(), operation).is_some() {
-        return Err(refused("name the operation once"));
-    }
+    members.insert("operation".to_owned(), operation);
     read(&Value::Object(members).to_string(), "arguments").map_err(|error| error.hint(OPERATIONS))
 }
 
@@ -336,14 +331,10 @@ pub(crate) struct EditFile {
     pub all: bool,
     /// A patch (`*** Begin Patch`), instead of `old` and `new`.
     pub patch: Option<String>,
-    /// The hash of the file that the caller expects.
-    pub expected_sha256: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveFile {
     pub path: String,
-    /// The hash of the file that the caller expects.
-    pub expected_sha256: Option<String>,
 }

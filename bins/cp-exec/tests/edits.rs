@@ -68,7 +68,8 @@ const VARIATIONS: [Variation; 5] = [
 ];
 
 fn edit(exec: &Exec, run: &str, arguments: &Value) -> Value {
-    let input = json!({"operation": "edit_file", "arguments": arguments});
+    let mut input = arguments.clone();
+    input["operation"] = "edit_file".into();
     exec.call(&["--run", run], "filesystem", &input)["data"].clone()
 }
 

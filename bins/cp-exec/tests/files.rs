@@ -101,22 +101,6 @@ fn edit_of_file_changed_since_read_is_refused() {
 }
 
 #[test]
-fn edit_checks_expected_hash() {
-    let exec = Exec::new(Who::Me);
-    exec.write("a", "one");
-    let hash = value(&ask(&exec, "read_file", &json!({"path": "a"})))["file_sha256"].clone();
-    exec.write("a", "one more");
-    let edit = |hash: &Value| {
-        ask(&exec, "edit_file", &json!({"path": "a", "old": "one", "new": "1", "expected_sha256": hash}))
-    };
-    let refused = edit(&hash);
-    assert_eq!(refusal(&refused).0, "E_CONFLICT");
-    assert_eq!(refusal(&edit(&json!("abc"))).0, "E_CONFLICT");
-    value(&edit(&refused["error"]["details"]["sha256"]));
-    assert_eq!(exec.work.read("a"), "1 more");
-}
-
-#[test]
 fn remove_file_requires_read_and_is_undone() {
     let exec = Exec::new(Who::Me);
     let path = exec.write("a", "held");

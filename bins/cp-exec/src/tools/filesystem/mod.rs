@@ -113,7 +113,7 @@ fn change(
     draft: impl FnOnce(&mut Drafts<'_>) -> Result<()>,
 ) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let mut drafts = Drafts { policy: &engine.policy, expected: None, files: Vec::new() };
+    let mut drafts = Drafts { policy: &engine.policy, files: Vec::new() };
     draft(&mut drafts)?;
     let changes = drafts.files;
     keep(&engine.policy, &changes)?;
@@ -185,16 +185,13 @@ pub(super) fn record(engine: &mut Engine, operation: &str, mut what: Value) -> R
 /// The most lines of the ledger that are searched backwards. Earlier reads and writes of the run do not count.
 const LINES: usize = 100_000;
 
-/// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
-/// wrote it. True if the caller or the run knows its content.
-fn unchanged(policy: &Policy, path: &Path, now: &Content, expected: Option<&str>) -> Result<bool> {
+/// Refuses a file that changed since this run last read or wrote it. True if the run knows its content.
+fn unchanged(policy: &Policy, path: &Path, now: &Content) -> Result<bool> {
     let (path, hash) = (path.display().to_string(), now.hash.to_string());
-    let (known, what) = match expected {
-        Some(expected) => (Some(expected.to_owned()), "does not have the expected hash"),
-        None => (last_known(policy, &path)?, "was changed by others since this run last read or wrote it"),
-    };
+    let known = last_known(policy, &path)?;
     if known.as_ref().is_some_and(|known| *known != hash) {
-        return Err(Error::new(Code::Conflict, format!("{path} {what}"))
+        let message = format!("{path} was changed by others since this run last read or wrote it");
+        return Err(Error::new(Code::Conflict, message)
             .with("rule", "changed")
             .with("path", path)
             .with("sha256", hash)
@@ -232,8 +229,6 @@ fn file_not_found(path: &Path) -> Error {
 /// The files of an operation with their new contents, which are not written yet.
 struct Drafts<'a> {
     policy: &'a Policy,
-    /// The hash of the file that the caller expects.
-    expected: Option<String>,
     files: Vec<Pending>,
 }
 
@@ -250,7 +245,6 @@ impl Drafts<'_> {
 
     /// Drafts a removal. The request does not show that its caller knows the content, so the run must know it.
     fn remove(&mut self, remove: &RemoveFile) -> Result<()> {
-        self.expected.clone_from(&remove.expected_sha256);
         let (Pending { path, after, .. }, is_known) = self.draft(&remove.path)?;
         after.take().ok_or_else(|| file_not_found(path))?;
         if is_known {
@@ -259,12 +253,11 @@ impl Drafts<'_> {
         Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")
             .with("path", path.display().to_string())
-            .hint("read it first"))
+            .hint("read it first, in the run that --run names"))
     }
 
     /// Drafts a replacement, for which an empty old text creates a file, or a patch. Removals come last.
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
-        self.expected.clone_from(&edit.expected_sha256);
         match (&edit.path, &edit.old, &edit.new, &edit.patch) {
             (path, None, None, Some(text)) if !edit.all => self.patch(text, path.as_deref()),
             (Some(path), Some(old), Some(new), None) if old.is_empty() => self.create(path, new),
@@ -338,15 +331,14 @@ impl Drafts<'_> {
         if is_absent { Ok(draft) } else { Err(exists(&draft.path)) }
     }
 
-    /// The draft of a file, which must be unchanged if this run knows it, and whether the run or the caller knows it.
+    /// The draft of a file, which must be unchanged if this run knows it, and whether the run knows it.
     fn draft(&mut self, path: &str) -> Result<(&mut Pending, bool)> {
         let path = writable_path(self.policy, path)?;
         if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
             return Ok((&mut self.files[at], true));
         }
         let (draft, last) = (pending(&path)?, self.files.len());
-        let known = draft.before.as_ref();
-        let known = known.map(|before| unchanged(self.policy, &path, before, self.expected.as_deref())).transpose()?;
+        let known = draft.before.as_ref().map(|before| unchanged(self.policy, &path, before)).transpose()?;
         self.files.push(draft);
         Ok((&mut self.files[last], known.unwrap_or(false)))
     }
