@@ -8,7 +8,6 @@ use cp_common::wire::{Block, Receipt, Reply};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::decision::resolve;
 use crate::policy::{Policy, name_of};
 use crate::request::SystemOperation;
 use crate::run::Engine;
@@ -64,14 +63,14 @@ impl Reply for Item {
 /// Answers an operation about this machine, and records it.
 pub(crate) fn answer_system(engine: &mut Engine, operation: SystemOperation) -> Result<Item> {
     let (name, value) = match operation {
-        SystemOperation::GetInfo {} => ("system.get_info", info(&engine.policy)),
+        SystemOperation::GetInfo {} => ("system.get_info", info()),
         SystemOperation::GetStatus {} => ("system.get_status", status(&engine.policy)),
     };
     let receipt = engine.journal.operation(name, &json!({}))?;
     Ok(Item::new(name, value, receipt, "/value"))
 }
 
-fn info(policy: &Policy) -> serde_json::Value {
+fn info() -> serde_json::Value {
     let name = rustix::system::uname();
     let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
     let uid = rustix::process::getuid().as_raw();
@@ -86,16 +85,8 @@ fn info(policy: &Policy) -> serde_json::Value {
         "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         "user": name_of(uid),
         "uid": uid,
-        "python_version": python_version(policy),
         "version": cp_common::program::VERSION,
     })
-}
-
-/// The version of Python for commands, from the name of its file. No process is started.
-fn python_version(policy: &Policy) -> Option<String> {
-    let file = resolve(policy, "python3").ok()?;
-    let version = file.file_name()?.to_str()?.strip_prefix("python")?.to_owned();
-    version.contains('.').then_some(version)
 }
 
 fn status(policy: &Policy) -> serde_json::Value {
