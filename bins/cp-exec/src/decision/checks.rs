@@ -10,7 +10,7 @@ use cp_common::home::{resolved, resolved_below};
 use cp_common::{Code, Error, Result};
 
 use super::program::{files, resolve};
-use crate::policy::{Access, Intent, Policy, allowable, normal};
+use crate::policy::{Access, Policy, allowable, normal};
 use crate::refusal::{denied, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Operand, Served, escalation};
@@ -100,20 +100,18 @@ pub(super) fn check_target(policy: &Policy, path: &Path) -> Result<()> {
 
 /// Refuses a program's or a model's read-only command, and names the tool call that replaces it.
 pub(super) fn check_intent(policy: &Policy, served: Option<&Served>) -> Result<()> {
-    // Another agent does not have these tools.
-    let is_exempt = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
-    match served.filter(|served| served.reads && !is_exempt && policy.exec().intent == Intent::Enforce) {
-        Some(Served { by, .. }) => {
+    match served {
+        Some(Served { reads: true, by, .. }) if policy.actor.origin != Origin::Person => {
             Err(refuse("intent", format!("read-only command: `{by}` does the same without starting a process")))
         }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 
-/// Adds the tool call that replaces a refused command to the refusal. Another agent does not have these tools.
+/// Adds the tool call that replaces a refused command to the refusal.
 pub(super) fn add_tool_call_hint(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
-    match served.filter(|_| policy.actor.host.is_none()) {
-        Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
+    match served {
+        Some(served) if error.code() == Code::Forbidden => {
             let step = if policy.actor.call.is_some() { &served.call } else { &served.hint };
             // Without a policy the first step is to create one.
             let hint = match error.hint_text() {
@@ -192,21 +190,16 @@ pub(super) fn check_script_place(policy: &Policy, arguments: &Arguments<'_>, cwd
     Err(allowable(error, "program", &full.display().to_string()))
 }
 
-/// Refuses arguments that plainly write a governed file. The sandbox makes these files read-only; this check reports
-/// the reason before the command starts.
-pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
-    let Some(governed) = &policy.governed else { return Ok(()) };
-    let full = |operand: &Operand<'_>| resolved_below(cwd, policy.expand(operand.word).as_ref());
-    written(arguments).iter().map(full).try_for_each(|path| {
-        governed.check_writable(&path)?;
-        policy.check_tree(Access::Write, &path, &[])
-    })
-}
-
-/// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before
-/// the command starts.
-pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+/// Refuses arguments that plainly write a governed file, or name a forbidden path. The sandbox makes these files
+/// read-only and hides these paths; this check reports the reason before the command starts.
+pub(super) fn check_paths(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let full = |word: &str| resolved_below(cwd, policy.expand(word).as_ref());
+    if let Some(governed) = &policy.governed {
+        for path in written(arguments).iter().map(|operand| full(operand.word)) {
+            governed.check_writable(&path)?;
+            policy.check_tree(Access::Write, &path, &[])?;
+        }
+    }
     let modules = policy.modules_that_forbid(&[cwd])?;
     for path in arguments.possible_paths().map(full) {
         if path.exists() {

@@ -23,8 +23,8 @@ use cp_common::{Error, Result};
 pub(crate) use self::agent::{decide_agent, unseen_files};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
-    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_governed, check_intent,
-    check_script_place, check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
+    add_tool_call_hint, check_command_name, check_cwd, check_declared, check_intent, check_paths, check_script_place,
+    check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
@@ -34,7 +34,7 @@ use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, decide_step};
 use crate::digest::sha256;
 use crate::guard::Watched;
-use crate::policy::{LONGEST, Policy, Verdict};
+use crate::policy::{Intent, LONGEST, Policy, Verdict};
 use crate::request::Command;
 use crate::rules::{Arguments, Finding, Scope, judge, served};
 use crate::sandbox::plan::Plan;
@@ -105,10 +105,11 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command)
 fn assess_words(policy: &Policy, hashes: &mut HashCache, command: &Command, cwd: &Path) -> Result<(Finding, Pinned)> {
     let argv = &command.argv;
     let arguments = Arguments::read(argv);
-    // A person types commands, and has no tools that read.
-    let served = served(&arguments).filter(|served| !(command.typed && served.reads));
-    // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
-    check_governed(policy, &arguments, cwd)?;
+    // A person types commands, and has no tools that read; another agent has none of these tools.
+    let is_exempt = command.typed || policy.exec().intent == Intent::Off;
+    let served = served(&arguments).filter(|served| policy.actor.host.is_none() && !(served.reads && is_exempt));
+    // This check comes before the lists of the policy, because they do not allow these paths.
+    check_paths(policy, &arguments, cwd)?;
     let word = arguments.command().unwrap_or_default();
     let asked = cwd.join(policy.expand(word));
     let (is_path, file) = (word.contains('/'), resolve_program(policy, word, &asked));
@@ -128,7 +129,6 @@ fn assess_words(policy: &Policy, hashes: &mut HashCache, command: &Command, cwd:
     check_target(policy, &pinned.path)?;
     let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], cwd)?);
     check_declared(policy, &arguments, cwd, &pinned.path)?;
-    check_arguments(policy, &arguments, cwd)?;
     Ok((finding, pinned))
 }
 
