@@ -16,7 +16,6 @@ mod exec_result;
 mod file_id;
 mod files;
 mod git_dir;
-mod glob;
 mod guard;
 mod hook;
 mod hosts;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use cp_common::coprocess::{self, Child, ChildOptions, Expression, Stderr, cmd, split};
 use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::{Code, Context, Error, Result};
+use cp_policy::glob::name_matches;
 use tempfile::TempDir;
 
 use crate::launcher::check_fetch;
 use crate::narrowed::narrowed;
-use crate::policy::{LIFETIME, Policy, Sandbox, Spec, Table, is_name, list, matches};
+use crate::policy::{LIFETIME, Policy, Sandbox, Spec, Table, is_name, list};
 
 /// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -111,7 +112,7 @@ impl Launcher {
     ) -> Option<(&'static str, String)> {
         let mut patterns = list(&self.policy.tools, "approve");
         // cp-toolloop offers it by the second name if another tool has the first one.
-        if patterns.any(|pattern| matches(pattern, tool) || matches(pattern, &format!("{server}_{tool}"))) {
+        if patterns.any(|pattern| name_matches(pattern, tool) || name_matches(pattern, format!("{server}_{tool}"))) {
             return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
         }
         let is_asked = table.approve.unwrap_or(is_destructive);

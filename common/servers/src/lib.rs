@@ -7,5 +7,5 @@ mod policy;
 
 pub use self::launch::{Launcher, is_cp_mcp};
 pub use self::launcher::{name_of, unavailable};
-pub use self::policy::{LIFETIME, LONGEST_NAME, Sandbox, Spec, Table, is_in_names, is_name, matches};
+pub use self::policy::{LIFETIME, LONGEST_NAME, Sandbox, Spec, Table, is_in_names, is_name};
 pub use cp_egress::Network;

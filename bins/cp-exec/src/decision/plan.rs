@@ -13,7 +13,6 @@ use super::owner_git::{self, OwnerGit};
 use super::program::{self, Pinned};
 use super::{Caller, Decision, Ruling};
 use crate::git_dir::without_unchanged;
-use crate::glob::name_matches;
 use crate::guard::Watched;
 use crate::names::Guarded;
 use crate::nofollow::Link;
@@ -21,6 +20,7 @@ use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_
 use crate::refusal::refuse;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Limits, OWN_FILES, Operation, Plan, Profile, View};
+use cp_policy::glob::name_matches;
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);

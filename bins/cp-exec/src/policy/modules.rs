@@ -16,9 +16,9 @@ use serde::Deserialize;
 
 use super::Policy;
 use super::patterns::{Access, Anchors, Bounds, Pattern, escaped};
-use crate::glob::name_matches;
 use crate::refusal::denied;
 use crate::sandbox::plan::{Operation, Place, View};
+use cp_policy::glob::name_matches;
 
 /// A control plane root and its governed roots.
 #[derive(Clone)]

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use super::hidden::is_environment_file;
 use super::patterns::Pattern;
 use super::{Policy, built_in};
-use crate::glob::name_matches;
 use crate::names::{Guarded, Guards, may_matter};
 use crate::nofollow::{self, each};
 use crate::refusal::refuse;
 use crate::sandbox::plan::{Operation, Place};
+use cp_policy::glob::name_matches;
 
 /// The longest path of a directory that is searched. The kernel accepts no path over 4096 bytes, so deeper paths
 /// could not be covered.

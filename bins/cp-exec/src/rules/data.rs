@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::data::parsed;
-use crate::glob::name_matches;
 use crate::policy::Verdict;
+use cp_policy::glob::name_matches;
 
 /// Everything in `rules.toml`.
 #[derive(Debug, Deserialize)]

@@ -8,10 +8,10 @@ use cp_common::output::printable_line;
 use cp_egress::{Connection, Decision, Destination, Egress};
 
 use super::journal::Recorder;
-use crate::glob::name_matches;
 use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
+use cp_policy::glob::name_matches;
 
 /// The most refused connections that a result names.
 const NAMED: usize = 10;

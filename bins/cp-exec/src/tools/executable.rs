@@ -8,13 +8,13 @@ use cp_common::{Code, Error, Result};
 
 use crate::decision::{Decision, HashCache, Ruling, check_modules, pin, plan, timeout_of};
 use crate::digest::sha256;
-use crate::glob::name_matches;
 use crate::policy::{LONGEST, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::request::ToolCall;
 use crate::rules::Finding;
 use crate::run::streams;
 use crate::sandbox::plan::{Operation, Place, Profile};
+use cp_policy::glob::name_matches;
 
 /// The most bytes of arguments that are also passed in argv.
 const ARGUMENT: usize = 32 * 1024;

@@ -8,7 +8,7 @@ use cp_common::coprocess;
 use cp_common::program::approval::{self, Verdict};
 use cp_common::wire::{Approval, Grant, How};
 use cp_common::{Context, Error, Result};
-use cp_servers::matches;
+use cp_policy::glob::name_matches;
 use serde::Deserialize;
 
 use self::part::{Model, Part};
@@ -80,7 +80,7 @@ impl Approver {
         if matches!(tool.origin, Origin::Mcp { .. }) {
             return None;
         }
-        if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
+        if self.policy.approve.iter().any(|pattern| name_matches(pattern, &tool.name)) {
             let why = || format!("tools.approve of the policy lists `{}`", tool.name);
             return matches!(tool.origin, Origin::Builtin).then(|| ("tools.approve", why()));
         }

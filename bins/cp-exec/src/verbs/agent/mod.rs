@@ -17,10 +17,10 @@ use cp_egress::{Destination, Network};
 
 use super::run::{answer, begin, is_live, notice_of_repository, on_record, pass_on, variables};
 use crate::decision::{Ruling, decide_agent, unseen_files};
-use crate::glob::name_matches;
 use crate::hosts::{AgentFacts, Host, SHELL_FILE};
 use crate::policy::Policy;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
+use cp_policy::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &["cp-exec policy init --for . && {} agent --json -- bash -c 'echo inside'"],

@@ -11,7 +11,6 @@ use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
 
 use super::enter;
-use crate::glob::name_matches;
 use crate::hook::WrappedLine;
 use crate::hosts::{Command, Host};
 use crate::nofollow;
@@ -20,6 +19,7 @@ use crate::run::Engine;
 use crate::tools::filesystem;
 use crate::verbs::inside::replaced_by;
 use crate::verbs::run;
+use cp_policy::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[

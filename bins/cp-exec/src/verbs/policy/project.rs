@@ -12,9 +12,9 @@ use cp_common::home::Home;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::glob::name_matches;
 use crate::policy::{SYSTEM_PATH, escaped};
 use crate::refusal::refuse;
+use cp_policy::glob::name_matches;
 
 /// The most names in a project's directory that are read.
 const NAMES: usize = 10_000;

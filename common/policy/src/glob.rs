@@ -2,12 +2,12 @@
 //! character.
 
 /// True if a word has an unquoted `*` or `?`.
-pub(crate) fn is_pattern(word: &str) -> bool {
+pub fn is_pattern(word: &str) -> bool {
     word.replace("\\\\", "").replace("\\*", "").replace("\\?", "").contains(['*', '?'])
 }
 
 /// The literal word of a pattern without wildcards.
-pub(crate) fn unescaped(word: &str) -> String {
+pub fn unescaped(word: &str) -> String {
     let (mut plain, mut characters) = (String::new(), word.chars());
     while let Some(c) = characters.next() {
         plain.push(if c == '\\' { characters.next().unwrap_or(c) } else { c });
@@ -17,7 +17,7 @@ pub(crate) fn unescaped(word: &str) -> String {
 
 /// True if a name matches a pattern. Backtracks to the last `*` only, so the time is at most the product of both
 /// lengths.
-pub(crate) fn name_matches(pattern: &str, name: impl AsRef<[u8]>) -> bool {
+pub fn name_matches(pattern: &str, name: impl AsRef<[u8]>) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_ref());
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
