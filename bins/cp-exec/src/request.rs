@@ -270,7 +270,7 @@ pub(crate) enum FileOperation {
     ListDirectory(ListDirectory),
     WriteFile(WriteFile),
     EditFile(EditFile),
-    RemoveFile(RemoveFile),
+    RemoveFile { path: String },
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -331,10 +331,4 @@ pub(crate) struct EditFile {
     pub all: bool,
     /// A patch (`*** Begin Patch`), instead of `old` and `new`.
     pub patch: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RemoveFile {
-    pub path: String,
 }

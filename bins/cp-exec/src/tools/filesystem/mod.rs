@@ -30,7 +30,7 @@ use crate::nofollow;
 pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
 use crate::refusal::denied;
-use crate::request::{EditFile, FileOperation, RemoveFile, WriteFile, WriteMode};
+use crate::request::{EditFile, FileOperation, WriteFile, WriteMode};
 use crate::run::{Engine, newest, quoted};
 
 /// Carries out a file operation, and records it.
@@ -41,7 +41,7 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
         FileOperation::ListDirectory(list) => read::list_directory(engine, list),
         FileOperation::WriteFile(write) => change(engine, "filesystem.write_file", |drafts| drafts.write(write)),
         FileOperation::EditFile(edit) => change(engine, "filesystem.edit_file", |drafts| drafts.apply(edit)),
-        FileOperation::RemoveFile(remove) => change(engine, "filesystem.remove_file", |drafts| drafts.remove(remove)),
+        FileOperation::RemoveFile { path } => change(engine, "filesystem.remove_file", |drafts| drafts.remove(path)),
     }
 }
 
@@ -244,8 +244,8 @@ impl Drafts<'_> {
     }
 
     /// Drafts a removal. The request does not show that its caller knows the content, so the run must know it.
-    fn remove(&mut self, remove: &RemoveFile) -> Result<()> {
-        let (Pending { path, after, .. }, is_known) = self.draft(&remove.path)?;
+    fn remove(&mut self, path: &str) -> Result<()> {
+        let (Pending { path, after, .. }, is_known) = self.draft(path)?;
         after.take().ok_or_else(|| file_not_found(path))?;
         if is_known {
             return Ok(());
