@@ -95,13 +95,8 @@ fn status(policy: &Policy) -> serde_json::Value {
         let line = memory.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let first = |text: &str| text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
     let space = rustix::fs::statvfs(&policy.base).ok();
     json!({
-        "load_1m": first(&load),
-        "uptime_s": first(&uptime),
         "memory_total_bytes": kilobytes("MemTotal:").map(|kb| kb * 1024),
         "memory_available_bytes": kilobytes("MemAvailable:").map(|kb| kb * 1024),
         "disk_free_bytes": space.map(|space| space.f_bavail * space.f_frsize),
