@@ -11,12 +11,13 @@
 //! - [`home`]: the home directory, its settings, its files
 //! - [`wire`]: the format on a pipe: envelope, records, error codes, schemas
 //!
-//! [`clock`], [`keys`] and [`signals`] are small modules that every folder may use; [`json`] is strict JSON, and
-//! [`words`] the tokenizer of command strings.
+//! [`clock`], [`glob`], [`keys`] and [`signals`] are small modules that every folder may use; [`json`] is strict JSON,
+//! and [`words`] the tokenizer of command strings.
 
 pub mod clock;
 pub mod context;
 pub mod coprocess;
+pub mod glob;
 pub mod home;
 pub mod keys;
 pub mod output;

@@ -1,8 +1,7 @@
-//! The policy that several programs must agree on: the classes of paths, the file `config/policy.toml` with its `[llm]` table, patterns for
-//! names, the registry of prompts, and their templates. See cp-policy(5).
+//! The policy that several programs must agree on: the classes of paths, the file `config/policy.toml` with its `[llm]` table, the registry
+//! of prompts, and their templates. See cp-policy(5).
 
 mod file;
-pub mod glob;
 mod paths;
 pub mod prompts;
 mod registry;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::coprocess::{self, Child, ChildOptions, Expression, Stderr, cmd, split};
+use cp_common::glob::name_matches;
 use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::{Code, Context, Error, Result};
-use cp_policy::glob::name_matches;
 use tempfile::TempDir;
 
 use crate::launcher::check_fetch;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cp_common::glob::name_matches;
 use cp_common::home::config::explain;
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
-use cp_policy::glob::name_matches;
 use cp_policy::{home_of, read_policy};
 use serde::Deserialize;
 

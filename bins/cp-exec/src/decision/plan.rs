@@ -20,7 +20,7 @@ use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_
 use crate::refusal::refuse;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Limits, OWN_FILES, Operation, Plan, Profile, View};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);

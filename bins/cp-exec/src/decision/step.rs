@@ -19,7 +19,7 @@ use crate::refusal::refuse;
 use crate::rules::{Arguments, Finding, Scope, is_multicall, is_shell, is_wrapper, judge};
 use crate::sandbox::plan::HOME;
 use crate::sandbox::{ExecRequest, Role};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// Variables that load code into a program or run it before a shell's line. A line may not change them.
 const LOADERS: [&str; 4] = ["LD_*", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV"];

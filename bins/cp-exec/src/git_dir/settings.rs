@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{GIT, has};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// The setting among those of the owner that starts a program.
 const STARTS: &str = "log.showsignature";

@@ -18,7 +18,7 @@ use super::Policy;
 use super::patterns::{Access, Anchors, Bounds, Pattern, escaped};
 use crate::refusal::denied;
 use crate::sandbox::plan::{Operation, Place, View};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// A control plane root and its governed roots.
 #[derive(Clone)]

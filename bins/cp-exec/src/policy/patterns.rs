@@ -9,7 +9,7 @@ use cp_common::Result;
 
 use crate::nofollow::{self, Link, follow};
 use crate::refusal::refuse_link;
-use cp_policy::glob::{is_pattern, name_matches, unescaped};
+use cp_common::glob::{is_pattern, name_matches, unescaped};
 
 /// The values of the variable parts of patterns.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use crate::names::{Guarded, Guards, may_matter};
 use crate::nofollow::{self, each};
 use crate::refusal::refuse;
 use crate::sandbox::plan::{Operation, Place};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// The longest path of a directory that is searched. The kernel accepts no path over 4096 bytes, so deeper paths
 /// could not be covered.

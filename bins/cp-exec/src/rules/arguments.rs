@@ -3,7 +3,7 @@
 
 use super::data;
 use super::data::{Name, Program, Takes};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// Programs that contain other programs. Their first operand names the one that runs.
 const MULTICALL: [&str; 3] = ["busybox", "toybox", "coreutils"];

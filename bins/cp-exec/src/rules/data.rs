@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::data::parsed;
 use crate::policy::Verdict;
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// Everything in `rules.toml`.
 #[derive(Debug, Deserialize)]

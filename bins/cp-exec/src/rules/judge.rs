@@ -9,7 +9,7 @@ use super::arguments::{Arguments, has_option, values_of};
 use super::data::{self, Clause, DATA, Kind, Place, Rule as BuiltIn};
 use crate::policy::{Policy, Rule, Verdict, expand};
 use crate::refusal::refuse;
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

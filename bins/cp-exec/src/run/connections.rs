@@ -11,7 +11,7 @@ use super::journal::Recorder;
 use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// The most refused connections that a result names.
 const NAMED: usize = 10;

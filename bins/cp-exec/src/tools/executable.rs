@@ -14,7 +14,7 @@ use crate::request::ToolCall;
 use crate::rules::Finding;
 use crate::run::streams;
 use crate::sandbox::plan::{Operation, Place, Profile};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// The most bytes of arguments that are also passed in argv.
 const ARGUMENT: usize = 32 * 1024;

@@ -5,10 +5,10 @@ pub(crate) mod part;
 use std::time::Instant;
 
 use cp_common::coprocess;
+use cp_common::glob::name_matches;
 use cp_common::program::approval::{self, Verdict};
 use cp_common::wire::{Approval, Grant, How};
 use cp_common::{Context, Error, Result};
-use cp_policy::glob::name_matches;
 use serde::Deserialize;
 
 use self::part::{Model, Part};

@@ -20,7 +20,7 @@ use crate::decision::{Ruling, decide_agent, unseen_files};
 use crate::hosts::{AgentFacts, Host, SHELL_FILE};
 use crate::policy::Policy;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &["cp-exec policy init --for . && {} agent --json -- bash -c 'echo inside'"],

@@ -19,7 +19,7 @@ use crate::run::Engine;
 use crate::tools::filesystem;
 use crate::verbs::inside::replaced_by;
 use crate::verbs::run;
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[

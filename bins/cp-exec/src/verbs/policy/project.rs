@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::policy::{SYSTEM_PATH, escaped};
 use crate::refusal::refuse;
-use cp_policy::glob::name_matches;
+use cp_common::glob::name_matches;
 
 /// The most names in a project's directory that are read.
 const NAMES: usize = 10_000;
