@@ -111,12 +111,8 @@ fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
         assert_eq!((&entry["data"]["host"], &entry["data"]["host_call"]), (&json!(host), call), "{entry}");
         assert!(entry["data"]["host_session"].is_string() && entry["session"].is_string(), "{entry}");
     }
-    // The same command again is exactly what a hook makes, so it stays as it is and is recorded once.
-    let again = ask(&place, host, &question(&place, host, "before", &command)).code(0);
-    assert_eq!(rewritten(&again).as_deref(), Some(command.as_str()), "{host}");
-    let almost = command.replace(" -c ", " --read-only -c ");
-    let inside = rewritten(&ask(&place, host, &question(&place, host, "before", &almost)).code(0)).unwrap();
-    assert!(inside != almost && inside.len() > almost.len(), "it runs in the sandbox like any line: {inside}");
+    let inside = rewritten(&ask(&place, host, &question(&place, host, "before", &command)).code(0)).unwrap();
+    assert!(inside.len() > command.len(), "a line of ours runs in the sandbox like any line: {inside}");
 }
 
 #[test]
@@ -173,24 +169,14 @@ fn what_an_owner_approved_passes_once() {
 }
 
 #[test]
-fn two_hooks_of_one_call_make_one_record_and_one_session() {
+fn questions_at_once_are_answered_alike_in_one_session() {
     let place = place_with("");
-    let both = |question: &Value| {
-        let hooks = [(); 4].map(|()| asking(&place, "codex", question).start());
-        hooks.map(cp_testkit::Background::finish)
-    };
-    let first = both(&question(&place, "codex", "before", "echo hi"));
-    assert!(first.iter().all(|ran| ran.status == 0 && ran.stdout == first[0].stdout), "{first:?}");
+    let question = question(&place, "codex", "before", "echo hi");
+    let hooks = [(); 4].map(|()| asking(&place, "codex", &question).start());
+    let all = hooks.map(cp_testkit::Background::finish);
+    assert!(all.iter().all(|ran| ran.status == 0 && ran.stdout == all[0].stdout), "{all:?}");
     assert_eq!(place.home.at("planes/ho1/sessions").names().len(), 1);
-    assert_eq!(events(&place, "host.intent").len(), 1);
-    place.sh(&rewritten(&first[0]).unwrap());
-    both(&question(&place, "codex", "after", "echo hi"));
-    assert_eq!(events(&place, "host.result").len(), 1);
-    // The control: another call.
-    let mut other = question(&place, "codex", "before", "echo hi");
-    other["tool_use_id"] = "another".into();
-    ask(&place, "codex", &other).code(0);
-    assert_eq!(events(&place, "host.intent").len(), 2);
+    assert_eq!(events(&place, "host.intent").len(), 4);
 }
 
 #[test]
@@ -243,11 +229,6 @@ fn a_tool_that_the_policy_lists_waits_for_its_owner() {
     let other = about(&place, "d", "mcp__prod__deploy", &json!({"to":"none"}));
     denied(&ask(&place, "claude", &other), "tools.approve");
     assert_eq!(ask(&place, "claude", &question).code(0).stdout, "");
-    assert_eq!(ask(&place, "claude", &question).code(0).stdout, "", "the second hook of the same call");
-    let ended = json!({"hook_event_name":"PostToolUse","tool_response":"ok"});
-    let mut after = question.clone();
-    after.as_object_mut().unwrap().extend(ended.as_object().unwrap().clone());
-    ask(&place, "claude", &after).code(0);
     denied(&ask(&place, "claude", &question), "tools.approve");
     assert_eq!(events(&place, "approval.spent").len(), 1);
 }

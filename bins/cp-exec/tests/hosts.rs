@@ -114,6 +114,21 @@ fn hook_install_asks_at_terminal() {
     }
 }
 
+/// An approval is for one question, so no call is asked about twice.
+#[test]
+fn hook_of_project_is_refused_beside_that_of_person() {
+    for host in ["claude", "codex"] {
+        let exec = Exec::new(Who::Me);
+        let of_project = ["hook", "install", host, "--project", ".", "--dry-run"];
+        assert_eq!(exec.ask(&of_project).1, 0, "the control");
+        exec.confirmed(&["hook", "install", host]);
+        let (answer, status) = exec.ask(&of_project);
+        assert_eq!((status, &answer["error"]["code"]), (6, &json!("E_CONFLICT")), "{answer}");
+        exec.confirmed(&["hook", "remove", host]);
+        assert_eq!(exec.ask(&of_project).1, 0);
+    }
+}
+
 #[test]
 fn hook_install_in_invalid_file_changes_nothing() {
     let exec = Exec::new(Who::Me);

@@ -39,14 +39,6 @@ fn words_for_rules(line: &str) -> String {
     listed
 }
 
-/// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
-pub(crate) fn original_of(line: &str) -> Option<String> {
-    // The quoted word at the end of the line.
-    let words = line.match_indices(" -c '").map(|(at, mark)| &line[at + mark.len()..]);
-    let mut words = words.filter_map(|word| word.strip_suffix('\'')).map(|word| word.replace(r"'\''", "\0"));
-    Some(words.find(|word| !word.contains('\''))?.replace('\0', "'"))
-}
-
 /// A line of Claude Code's shell.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WrappedLine {

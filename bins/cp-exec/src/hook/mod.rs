@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use cp_common::{Error, Result, json::check};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::lines::{WrappedLine, original_of, rewritten};
+pub(crate) use self::lines::{WrappedLine, rewritten};
 pub(crate) use self::tools::{ToolEffect, command, effect_of};
 use crate::hosts::Host;
 use crate::policy::HostCall;

@@ -195,8 +195,6 @@ proptest! {
             ];
             prop_assert_eq!(&words[..], expected, "{}", rewritten);
         }
-        let back = original_of(&rewritten).unwrap();
-        prop_assert_eq!(back, command);
     }
 
     #[test]
@@ -217,7 +215,6 @@ proptest! {
             let (listed, _) = rewritten.split_once("; '/opt/my tools/cp-exec'").unwrap();
             let has_words = listed.split(" && ").any(|words| words.starts_with("git 'push' 'origin'"));
             prop_assert_eq!(has_words, is_denied, "{}", rewritten);
-            prop_assert_eq!(&original_of(&rewritten).unwrap(), &command);
             let script = rewritten.replacen("'/opt/my tools/cp-exec'", ":", 1);
             for shell in ["sh", "bash"] {
                 let output = Command::new(shell).args(["-c", &script]).output().unwrap();

@@ -282,19 +282,6 @@ impl Journal {
         newest(&self.path, LINES, |_, line| Ok(decision(line)))
     }
 
-    /// True if the newest entry about the current tool call, among entries of the events `among`, has this event and
-    /// contains all of these texts.
-    pub(crate) fn has(&self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
-        let Some(HostCall { call, .. }) = self.actor.host.clone() else { return Ok(false) };
-        let call = quoted(&call);
-        let found = newest(&self.path, LINES, |raw, line| {
-            let holds = |part: &[u8]| memchr::memmem::find(raw, part).is_some();
-            let is_about = holds(&call) && among.iter().any(|event| line.is_event(event));
-            Ok(is_about.then(|| line.is_event(event) && named.iter().all(|named| holds(&quoted(named)))))
-        });
-        Ok(found? == Some(true))
-    }
-
     /// Creates an entry that names the actor.
     pub(super) fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;

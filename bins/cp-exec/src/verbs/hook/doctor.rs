@@ -10,9 +10,9 @@ use cp_common::program::describe::report;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
 
-use super::install::edits;
+use super::install::{edits, has_hook};
 use crate::files::Pending;
-use crate::hosts::{Command, Host, remove_hook};
+use crate::hosts::{Command, Host};
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
@@ -80,8 +80,7 @@ fn installed(host: Host, program: &Path) -> String {
 /// Checks that the hook of the user or of a project is the one that would be installed now; `None` without a hook.
 fn configured(ours: &Command, whose: &str, project: Option<&Path>) -> Option<Check> {
     let (host, file) = (ours.host, ours.host.hook_file(project));
-    let text = std::fs::read_to_string(&file).ok()?;
-    if remove_hook(host, &text).is_ok_and(|rest| rest == Some(text)) {
+    if matches!(has_hook(host, &file), Ok(false)) {
         return None;
     }
     let (name, file) = (format!("{}_{whose}", host.name()), resolved(&file));

@@ -90,6 +90,12 @@ pub(super) fn change(args: &Args, verb: &VerbDoc, context: &mut Context) -> Resu
         |path: &PathBuf| path.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(path));
     let project = args.project.as_ref().map(real).transpose()?;
     let file = resolved(&host.hook_file(project.as_deref()));
+    let own = resolved(&host.hook_file(None));
+    if project.is_some() && added.is_some() && own != file && has_hook(host, &own)? {
+        return Err(Error::new(Code::Conflict, "your own configuration has the hook, for all projects")
+            .in_file(&own)
+            .hint(format!("`cp-exec hook remove {}` takes it out there", host.name())));
+    }
     let excluded = project.as_deref().and_then(|project| exclude(project, host));
     for file in excluded.iter().map(|(list, _)| list).chain([&file]) {
         cp_policy::check_writable(&context.home, file)?;
@@ -136,6 +142,11 @@ pub(super) fn change(args: &Args, verb: &VerbDoc, context: &mut Context) -> Resu
             Ok(answer)
         })
     })
+}
+
+/// True if a configuration has the hook.
+pub(super) fn has_hook(host: Host, file: &Path) -> Result<bool> {
+    std::fs::read_to_string(file).map_or(Ok(false), |text| Ok(remove_hook(host, &text)? != Some(text)))
 }
 
 /// The change of a file by its text, which is `None` if the file is absent.

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::decision::{self, confirm};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
-use crate::hook::{self, Event, Moment, Output, Tool, ToolEffect, Verdict, effect_of, original_of, rewritten};
+use crate::hook::{self, Event, Moment, Output, Tool, ToolEffect, Verdict, effect_of, rewritten};
 use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
 use crate::refusal::refuse;
 use crate::request::Command;
@@ -79,9 +79,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// The longest question. It may contain the output of a tool.
 const LONGEST: u64 = 32 << 20;
-
-/// The events of a tool call. The newest one shows the state of the call.
-const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.intent", "approval.asked"];
 
 /// The answer to a host.
 #[derive(Serialize)]
@@ -171,11 +168,6 @@ pub(super) fn input_hash(tool: &Tool) -> String {
     sha256(Value::Object(tool.input.clone()).to_string().as_bytes())
 }
 
-/// True unless the newest entry about the call has this event and hash, because a host may call two hooks.
-fn is_new(engine: &mut Engine, stage: &str, hash: &str) -> Result<bool> {
-    Ok(!engine.journal.has(stage, &STAGES, &[hash])?)
-}
-
 fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context) -> Result<()> {
     let base = context.base()?;
     let cwd = event.cwd.as_deref().unwrap_or(&base);
@@ -188,31 +180,28 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
     program.extend(["--hosted", &event.call.word(), "--format", "raw"].map(str::to_owned));
     let asking = Question { event, tool, cwd, program, is_shell };
     let (asked, input_hash) = (hook::command(tool), input_hash(tool));
-    let is_first = is_new(engine, "host.intent", &input_hash)?;
     let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
     let error = match decided {
         Ok(((verdict, rule), effect)) => {
             let answer = Answer::of(event.host, Some(&verdict));
-            if is_first {
-                let intent = json!({
-                    "tool": tool.name,
-                    "decision": answer.decision,
-                    "rule": rule,
-                    "cwd": cwd,
-                    "command": asked,
-                    "timeout": tool.input.get("timeout"),
-                    "paths": effect.files.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
-                    "input_hash": input_hash,
-                    "input": keeps_content(engine).then_some(&tool.input),
-                });
-                engine.journal.host_event("host.intent", &intent)?;
-            }
+            let intent = json!({
+                "tool": tool.name,
+                "decision": answer.decision,
+                "rule": rule,
+                "cwd": cwd,
+                "command": asked,
+                "timeout": tool.input.get("timeout"),
+                "paths": effect.files.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
+                "input_hash": input_hash,
+                "input": keeps_content(engine).then_some(&tool.input),
+            });
+            engine.journal.host_event("host.intent", &intent)?;
             return context.out.answer(&answer);
         }
         Err(error) if error.is_fatal() => return Err(error),
         Err(error) => error,
     };
-    if paused(&error).is_none() && is_new(engine, "exec.refused", &input_hash)? {
+    if paused(&error).is_none() {
         engine.journal.refused(&json!({ "tool": tool.name, "command": asked, "input_hash": input_hash }), &error)?;
     }
     // A host shows a single text. A hint may start with a command, so it follows a label.
@@ -223,15 +212,13 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
 
 fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
     let text = output.text();
-    let hash = sha256(text.as_bytes());
-    if is_new(engine, "host.result", &hash)? {
-        let result = json!({
-            "tool": tool.name,
-            "failed": output.failed,
-            "output": { "bytes": text.len(), "sha256": hash, "content": keeps_content(engine).then_some(&output.value) },
-        });
-        engine.journal.host_event("host.result", &result)?;
-    }
+    let kept = keeps_content(engine).then_some(&output.value);
+    let result = json!({
+        "tool": tool.name,
+        "failed": output.failed,
+        "output": { "bytes": text.len(), "sha256": sha256(text.as_bytes()), "content": kept },
+    });
+    engine.journal.host_event("host.result", &result)?;
     context.out.answer(&Answer::of(event.host, None))
 }
 
@@ -239,9 +226,6 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
 fn keeps_content(engine: &Engine) -> bool {
     engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
 }
-
-const ASKED: &str = "approval.asked";
-const SPENT: &str = "approval.spent";
 
 /// True if a person can answer questions, according to the environment of Claude Code, which settings cannot change.
 fn is_attended() -> bool {
@@ -302,36 +286,25 @@ impl Question<'_> {
         }
         let input = Value::Object(self.tool.input.clone());
         let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
-        // It holds until the call has a result. An entry that contains words of a run can only end it.
-        if !engine.journal.has(SPENT, &[SPENT, "host.result"], &[&approval.id])? {
-            let spend = |engine: &mut Engine| confirm::spend(&engine.policy, &approval);
-            // The request is recorded once.
-            let is_asked =
-                engine.journal.has(ASKED, &[ASKED, "approval.granted", "approval.denied"], &[&approval.id])?;
-            let granted = if is_asked { spend(engine)? } else { until_answered(engine, false, spend)? };
-            engine.journal.approval(Said::Spent(&granted.grant), &granted.approval)?;
-        }
+        let spent = until_answered(engine, false, |engine| confirm::spend(&engine.policy, &approval))?;
+        engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
         Ok((Verdict::Pass, "tools.approve".to_owned()))
     }
 
     /// Rewrites a command line to run in our sandbox, where it is decided about again. A contained line stays as it
     /// is, so that the host applies its own rules to it.
     fn shell(&self, engine: &mut Engine, asked: &Command, contained: bool) -> Result<(Verdict, String)> {
-        let options = [("--cwd", asked.cwd.clone()), ("--timeout", asked.timeout.map(|limit| limit.to_string()))];
-        let options = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
-        let program: Vec<String> = self.program.iter().cloned().chain(options.flatten()).collect();
-        let line = asked.line.as_deref().unwrap_or_default();
-        let original = original_of(line).filter(|original| rewritten(original, &program) == line);
-        let line = original.unwrap_or_else(|| line.to_owned());
-        let command = Command { line: Some(line.clone()), ..asked.clone() };
-        command.check()?;
-        let decision = decision::decide(&engine.policy, &mut engine.hashes, &command)?;
+        asked.check()?;
+        let decision = decision::decide(&engine.policy, &mut engine.hashes, asked)?;
         if contained {
             return Ok((Verdict::Pass, decision.finding.rule));
         }
+        let options = [("--cwd", asked.cwd.clone()), ("--timeout", asked.timeout.map(|limit| limit.to_string()))];
+        let options = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        let program: Vec<String> = self.program.iter().cloned().chain(options.flatten()).collect();
         let mut input = self.tool.input.clone();
         let member = if input.contains_key("command") { "command" } else { "cmd" };
-        input.insert(member.to_owned(), rewritten(&line, &program).into());
+        input.insert(member.to_owned(), rewritten(asked.line.as_deref().unwrap_or_default(), &program).into());
         Ok((Verdict::Rewrite(input), decision.finding.rule))
     }
 }
