@@ -318,10 +318,11 @@ fn hook_of_state_counts_tool_calls_and_outlives_what_agent_does_to_it() {
 
 #[test]
 fn tool_calls_are_recorded_for_agents_only() {
-    let tell = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => '/run/cp-exec/supervisor') or die;
-        print $s <STDIN>; $s->shutdown(1); print <$s>;";
-    let call = json!({"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "is_listed": false,
-        "by_default": true, "data": {}, "is_result": false});
+    let tell = "use Socket; use IO::Socket::UNIX; my $at = '/run/cp-exec/supervisor';
+        my $s = IO::Socket::UNIX->new(Type => SOCK_SEQPACKET, Peer => $at) or die;
+        print $s <STDIN>; print <$s>;";
+    let call = json!({"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "by_default": null,
+        "data": {}, "is_result": false});
     for who in everyone() {
         for (door, is_recorded) in [
             (&["agent", "--", "perl", "-e", tell][..], true),

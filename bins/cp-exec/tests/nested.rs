@@ -141,7 +141,7 @@ fn home_is_neither_seen_nor_needed() {
 #[test]
 fn hostile_message_does_not_affect_run() {
     cp_testkit::needs!("python3");
-    let attacks = ["silent", "garbage", "long", "patient", "orphaned", "many", "closing", "deaf"];
+    let attacks = ["silent", "garbage", "long", "descriptors", "orphaned", "many", "closing", "deaf"];
     for who in everyone() {
         let exec = project(who);
         exec.write("bin/attack.py", include_str!("data/python/attack.py"));

@@ -333,34 +333,27 @@ impl Steps {
         self.answered.push_back((process, argv.to_vec(), is_allowed));
     }
 
-    /// Answers a message of a program inside, because only the view of the run has the socket: with null, or an error.
-    pub(super) fn answer(&mut self, message: &[u8]) -> Vec<u8> {
-        let call = serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
-        let error = call.and_then(|call| self.tool_call(call)).err().map(|error| error.to_value());
-        serde_json::to_vec(&error).unwrap_or_default()
-    }
-
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
     /// whose input names neither a command nor a file.
-    fn tool_call(&mut self, asked: ToolCall) -> Result<()> {
+    pub(super) fn tool_call(&mut self, asked: ToolCall) -> Result<()> {
         if !self.is_agent {
             return Err(refuse("requests", "tool calls are only recorded for an agent that cp-exec started")
                 .hint("start the agent with `cp-exec agent`"));
         }
         self.recorder.charge(&asked)?;
-        let ToolCall { host_call, tool, is_listed, by_default, data, is_result } = asked;
+        let ToolCall { host_call, tool, by_default, data, is_result } = asked;
         let mut policy = self.policy.clone();
         policy.actor.call = Some(host_call.call.clone());
         policy.actor.host = Some(host_call);
         let mut journal = Journal::new(&policy);
         self.report.calls += u64::from(!is_result);
-        let ruling = if is_listed && executable::requires_approval(&policy, &tool) {
-            Err(refuse("tools.approve", format!("`{tool}` needs an approval, which a hook inside cannot wait for"))
-                .hint(policy.setting_hint("tools.approve without this tool")))
-        } else if is_listed {
-            executable::permitted(&policy, &tool, by_default)
-        } else {
-            Ok(())
+        let ruling = match by_default {
+            Some(_) if executable::requires_approval(&policy, &tool) => {
+                Err(refuse("tools.approve", format!("`{tool}` needs an approval, which a hook inside cannot wait for"))
+                    .hint(policy.setting_hint("tools.approve without this tool")))
+            }
+            Some(by_default) => executable::permitted(&policy, &tool, by_default),
+            None => Ok(()),
         };
         if let Err(error) = ruling {
             self.report.calls_denied += 1;

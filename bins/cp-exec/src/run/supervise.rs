@@ -206,7 +206,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let advance = steps.serve(listener);
         self.output.say_all(steps.messages.drain(..));
         if let Some(clients) = &mut self.seen.clients {
-            clients.serve(&mut |message| steps.answer(message));
+            clients.serve(|call| steps.tool_call(call));
         }
         if !advance {
             self.seen.clients = None;
@@ -296,7 +296,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         match report {
             Report::Init => seen.init = Some(given()?),
             Report::Listener => seen.listener = Some(Arc::new(Listener { fd: given()?, shown: self.output.nodes() })),
-            Report::Clients => seen.clients = Clients::new(given()?).ok(),
+            Report::Clients => seen.clients = Some(Clients { listener: given()?, open: [].into() }),
             Report::Terminal => {
                 let relay = Relay::begin(given()?).map_err(|e| format!("the terminal cannot be relayed: {e}"))?;
                 self.output.is_on_screen = true;

@@ -20,8 +20,10 @@ mod spawner;
 mod sys;
 
 use std::fs;
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 pub(crate) use interpreter::{HEAD, first_line};
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
@@ -42,11 +44,13 @@ pub fn enter() -> Option<std::process::ExitCode> {
 }
 
 /// Connects to the supervisor, if this process is inside a cp-exec sandbox with one.
-pub(crate) fn connect() -> std::io::Result<UnixStream> {
+pub(crate) fn connect() -> std::io::Result<OwnedFd> {
     if !is_nested() {
         return Err(std::io::ErrorKind::NotFound.into());
     }
-    UnixStream::connect(SUPERVISOR)
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(SUPERVISOR)?)?;
+    Ok(socket)
 }
 
 /// True if this program is in the sandbox of another cp-exec whose supervisor decides and records.

@@ -7,7 +7,6 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode};
@@ -15,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
 };
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::pieces::{Piece, detached, open_known, open_there, pieces};
 use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP, View};
@@ -144,9 +144,12 @@ fn enter(script: usize) -> io::Result<OwnedFd> {
 fn listen() -> io::Result<OwnedFd> {
     let at = Path::new(SUPERVISOR);
     fs::create_dir_all(at.parent().unwrap_or(at))?;
-    let listener = UnixListener::bind(at)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(at)?)?;
+    rustix::net::listen(&listener, 128)?;
     fs::set_permissions(at, fs::Permissions::from_mode(0o666))?;
-    Ok(listener.into())
+    Ok(listener)
 }
 
 /// Detaches the old root, and makes the new one read-only.

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
-use std::time::Duration;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd as _;
 
 use cp_common::coprocess::replace;
 use cp_common::{Code, Context, Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::hook::{self as hook_verb, Answer, Verb, input_hash, question};
@@ -80,43 +80,43 @@ pub(crate) fn hook(args: &hook_verb::Args, context: &mut Context) -> Result<()> 
 /// Reports a tool call, which goes on unchanged, because everything that it starts is inside as well.
 fn tool_call(named: Host, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
-    let (tool, data, listing) = match &event.moment {
+    let verdict = match &event.moment {
         Moment::Before(tool) => {
             let base = context.base()?;
             // Files of skills and requests to the network are inside as well.
             let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
             let by_name = matches!(effect.does, Does::Unknown | Does::Skill | Does::Stdin | Does::Fetch | Does::None);
-            let listing = (by_name && effect.line.is_none(), effect.does != Does::Unknown || effect.line.is_some());
-            let command = hook::command(tool);
-            (tool, json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd }), Some(listing))
+            let by_default = (by_name && effect.line.is_none()).then_some(effect.does != Does::Unknown);
+            let command = hook::command(tool).filter(|line| line.len() <= LONGEST);
+            let data = json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd });
+            report(&ToolCall { host_call: event.call, tool: tool.name.clone(), by_default, data, is_result: false })?;
+            Some(&Verdict::Pass)
         }
         Moment::After(tool, output) => {
             let text = output.text();
-            let hash = sha256(text.as_bytes());
-            (tool, json!({ "failed": output.failed, "bytes": text.len(), "sha256": hash }), None)
+            let data = json!({ "failed": output.failed, "bytes": text.len(), "sha256": sha256(text.as_bytes()) });
+            let tool = tool.name.clone();
+            report(&ToolCall { host_call: event.call, tool, by_default: None, data, is_result: true })?;
+            None
         }
-        Moment::Start | Moment::End | Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
+        Moment::Start | Moment::End | Moment::Other => None,
     };
-    let (is_listed, by_default) = listing.unwrap_or((false, true));
-    let (host_call, tool, is_result) = (event.call, tool.name.clone(), listing.is_none());
-    report(&ToolCall { host_call, tool, is_listed, by_default, data, is_result })?;
-    context.out.answer(&Answer::of(event.host, listing.map(|_| &Verdict::Pass)))
+    context.out.answer(&Answer::of(event.host, verdict))
 }
 
 /// The time limit for an answer of the supervisor.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// The longest command line that is reported, in bytes. What it starts is recorded in any case.
+const LONGEST: usize = 8 << 10;
 
 /// Sends a tool call to the supervisor, which records or refuses it.
 fn report(call: &ToolCall) -> Result<()> {
     let exchange = || -> io::Result<Option<Value>> {
-        let mut stream = sandbox::connect()?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.write_all(&serde_json::to_vec(call)?)?;
-        stream.shutdown(Shutdown::Write)?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(serde_json::from_slice(&answer)?)
+        let supervisor = sandbox::connect()?;
+        sandbox::send(supervisor.as_fd(), call, &[])?;
+        poll(&mut [PollFd::new(&supervisor, PollFlags::IN)], Some(&PATIENCE))?;
+        let answer = sandbox::receive(supervisor.as_fd())?;
+        answer.map(|(error, _)| error).ok_or_else(|| ErrorKind::UnexpectedEof.into())
     };
     match exchange() {
         Ok(None) => Ok(()),
