@@ -126,12 +126,10 @@ impl Prepared {
                     found.own_repositories.into_iter().filter(|path| !is_of_earlier(path)).collect();
             }
             Err(_) if found.quarantined.is_empty() => {}
-            Err(_) => {
+            Err(error) => {
                 let message = "the command did not start properly, and created files that other programs execute; they were quarantined";
-                let error = refuse("guard", message)
-                    .with("guard", "after")
-                    .with("quarantined", serde_json::json!(found.quarantined));
-                *ran = Err(error);
+                let quarantined = serde_json::json!(found.quarantined);
+                *error = refuse("guard", message).with("guard", "after").with("quarantined", quarantined);
             }
         }
     }

@@ -19,7 +19,7 @@ use cp_common::stream::filter::{self, Source};
 use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use self::requests::Requests;
@@ -275,21 +275,13 @@ pub(super) fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Cont
     context.out.ended_with(status);
 }
 
-/// The stored result of a command.
-#[derive(Serialize, Deserialize)]
-struct StoredResult {
-    result: ExecResult,
-    failure: Option<Value>,
-    is_ended: bool,
-}
-
 /// Runs the command, or returns the stored result of its request id.
 fn once(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
     let id = args.write.request_id.as_deref();
     let asked = id.map(|_| request_identity(args, context)).transpose()?;
-    let request = match idempotency::begin::<StoredResult>(id, &asked, context)? {
+    let request = match idempotency::begin::<(ExecResult, Option<Value>, bool)>(id, &asked, context)? {
         Begun::Again(kept) => {
-            let StoredResult { result, failure, is_ended } = kept?;
+            let (result, failure, is_ended) = kept?;
             if context.out.format() == Format::Raw {
                 context.out.raw(result.stdout.as_bytes())?;
                 std::io::stderr().write_all(result.stderr.as_bytes())?;
@@ -310,12 +302,12 @@ fn once(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Finis
         return Ok(done);
     }
     let failure = done.failure.as_ref().map(Error::to_value);
-    let kept = request.keep(Ok(StoredResult { result: done.result, failure, is_ended: done.is_ended }), context)?;
-    Ok(FinishedRun { result: kept.result, ..done })
+    let (result, ..) = request.keep(Ok((done.result, failure, done.is_ended)), context)?;
+    Ok(FinishedRun { result, ..done })
 }
 
 /// The parts of the command line that identify the command.
-fn request_identity(args: &Args, context: &Context) -> Result<Value> {
+fn request_identity(args: &Args, context: &Context) -> Result<impl Serialize + use<>> {
     let input = match args.stdin.as_deref() {
         None => None,
         Some("-") => {
@@ -329,11 +321,9 @@ fn request_identity(args: &Args, context: &Context) -> Result<Value> {
     let base = context.base()?;
     let cwd = args.cwd.as_ref().map(|cwd| base.join(cwd));
     let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
-    let place = (&base, cwd, &context.options.root, tools);
+    let place = (base, cwd, context.options.root.clone(), tools);
     let words: Vec<String> = args.command.iter().map(word_text).collect();
-    let asked = ("run", words, &args.string, variables(&args.env)?, args.timeout, place, input);
-    serde_json::to_value(asked)
-        .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
+    Ok(("run", words, args.string.clone(), variables(&args.env)?, args.timeout, place, input))
 }
 
 /// Decides about the command of the command line, and records its intent.
@@ -431,7 +421,7 @@ pub(super) fn variables(given: &[String]) -> Result<Vec<(String, String)>> {
 }
 
 /// Records a refusal before it is answered.
-pub(super) fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
+pub(super) fn on_record<T>(engine: &mut Engine, asked: &impl Serialize, outcome: Result<T>) -> Result<T> {
     match outcome {
         Err(error) if !error.is_fatal() && paused(&error).is_none() => {
             engine.journal.refused(asked, &error)?;
