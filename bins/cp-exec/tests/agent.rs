@@ -321,8 +321,7 @@ fn tool_calls_are_recorded_for_agents_only() {
     let tell = "use Socket; use IO::Socket::UNIX; my $at = '/run/cp-exec/supervisor';
         my $s = IO::Socket::UNIX->new(Type => SOCK_SEQPACKET, Peer => $at) or die;
         print $s <STDIN>; print <$s>;";
-    let call = json!({"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "by_default": null,
-        "data": {}, "is_result": false});
+    let call = json!({"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "by_default": null, "data": {}});
     for who in everyone() {
         for (door, is_recorded) in [
             (&["agent", "--", "perl", "-e", tell][..], true),

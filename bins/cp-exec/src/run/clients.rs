@@ -28,10 +28,8 @@ pub(crate) struct ToolCall {
     /// For a tool that the list of tools decides about, because its input names neither a command nor a file: whether
     /// it may run without the list.
     pub by_default: Option<bool>,
-    /// The data of the entry: before the call its input, and after the call its output.
+    /// What its entry says about the input.
     pub data: Value,
-    /// True after the call.
-    pub is_result: bool,
 }
 
 /// The listening socket and the open connections.

@@ -341,12 +341,12 @@ impl Steps {
                 .hint("start the agent with `cp-exec agent`"));
         }
         self.recorder.charge(&asked)?;
-        let ToolCall { host_call, tool, by_default, data, is_result } = asked;
+        let ToolCall { host_call, tool, by_default, data } = asked;
         let mut policy = self.policy.clone();
         policy.actor.call = Some(host_call.call.clone());
         policy.actor.host = Some(host_call);
         let mut journal = Journal::new(&policy);
-        self.report.calls += u64::from(!is_result);
+        self.report.calls += 1;
         let ruling = match by_default {
             Some(_) if executable::requires_approval(&policy, &tool) => {
                 Err(refuse("tools.approve", format!("`{tool}` needs an approval, which a hook inside cannot wait for"))
@@ -360,9 +360,8 @@ impl Steps {
             journal.refused(&data, &error)?;
             return Err(error);
         }
-        let event = if is_result { "host.result" } else { "host.intent" };
         let data = json!({ "tool": tool, "decision": "pass", "rule": "inside", "intent": self.recorder.intent, "reported": data });
-        journal.host_event(event, &data).map(drop)
+        journal.host_event("host.intent", &data).map(drop)
     }
 
     /// Records a step if the budget allows it. False if it is only counted.

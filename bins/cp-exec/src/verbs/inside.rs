@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::hook::{self as hook_verb, Answer, Verb, input_hash, question};
 use super::run::{Args, exit_with_status, is_live, variables};
 use crate::decision::shell_words;
-use crate::digest::sha256;
 use crate::hook::{self, Moment, Verdict};
 use crate::hosts::Does;
 use crate::hosts::Host;
@@ -77,31 +76,21 @@ pub(crate) fn hook(args: &hook_verb::Args, context: &mut Context) -> Result<()> 
     }
 }
 
-/// Reports a tool call, which goes on unchanged, because everything that it starts is inside as well.
+/// Reports a tool call before it is made, which goes on unchanged, because everything that it starts is inside as well.
 fn tool_call(named: Host, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
-    let verdict = match &event.moment {
-        Moment::Before(tool) => {
-            let base = context.base()?;
-            // Files of skills and requests to the network are inside as well.
-            let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
-            let by_name = matches!(effect.does, Does::Unknown | Does::Skill | Does::Stdin | Does::Fetch | Does::None);
-            let by_default = (by_name && effect.line.is_none()).then_some(effect.does != Does::Unknown);
-            let command = hook::command(tool).filter(|line| line.len() <= LONGEST);
-            let data = json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd });
-            report(&ToolCall { host_call: event.call, tool: tool.name.clone(), by_default, data, is_result: false })?;
-            Some(&Verdict::Pass)
-        }
-        Moment::After(tool, output) => {
-            let text = output.text();
-            let data = json!({ "failed": output.failed, "bytes": text.len(), "sha256": sha256(text.as_bytes()) });
-            let tool = tool.name.clone();
-            report(&ToolCall { host_call: event.call, tool, by_default: None, data, is_result: true })?;
-            None
-        }
-        Moment::Start | Moment::End | Moment::Other => None,
+    let Moment::Before(tool) = &event.moment else {
+        return context.out.answer(&Answer::of(event.host, None));
     };
-    context.out.answer(&Answer::of(event.host, verdict))
+    let base = context.base()?;
+    // Files of skills and requests to the network are inside as well.
+    let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
+    let by_name = matches!(effect.does, Does::Unknown | Does::Skill | Does::Stdin | Does::Fetch | Does::None);
+    let by_default = (by_name && effect.line.is_none()).then_some(effect.does != Does::Unknown);
+    let command = hook::command(tool).filter(|line| line.len() <= LONGEST);
+    let data = json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd });
+    report(&ToolCall { host_call: event.call, tool: tool.name.clone(), by_default, data })?;
+    context.out.answer(&Answer::of(event.host, Some(&Verdict::Pass)))
 }
 
 /// The time limit for an answer of the supervisor.
