@@ -34,8 +34,8 @@ pub(crate) struct Event {
 pub(crate) enum Moment {
     /// A tool is about to run.
     Before(Tool),
-    /// The tool has run.
-    After(Tool, Output),
+    /// The tool has run, with this output, which is an error if the flag is set.
+    After(Tool, Value, bool),
     /// The conversation starts or is resumed.
     Start,
     End,
@@ -52,25 +52,11 @@ pub(crate) struct Tool {
     pub host: Host,
 }
 
-/// The result of a tool call.
-#[derive(Clone, Debug)]
-pub(crate) struct Output {
-    pub value: Value,
-    pub failed: bool,
-}
-
 impl Event {
     /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes
     /// in which it asks for itself.
     pub(crate) fn may_ask(&self) -> bool {
         self.host == Host::Claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))
-    }
-}
-
-impl Output {
-    /// The value as one text.
-    pub(crate) fn text(&self) -> String {
-        self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned)
     }
 }
 
@@ -93,15 +79,16 @@ fn decoded(members: &Members, host: Host) -> Option<Event> {
     let tool = || {
         Some(Tool { name: text(members, "tool_name")?, input: members.get("tool_input")?.as_object()?.clone(), host })
     };
-    let output = |member: &str, failed| {
-        let value = members.get(member).cloned().unwrap_or_default();
-        let failed = failed || value["is_error"] == true || value["interrupted"] == true || !value["error"].is_null();
-        Output { value, failed }
+    let after = |member: &str, failed| {
+        let output = members.get(member).cloned().unwrap_or_default();
+        let failed =
+            failed || output["is_error"] == true || output["interrupted"] == true || !output["error"].is_null();
+        Some(Moment::After(tool()?, output, failed))
     };
     let moment = match text(members, "hook_event_name")?.as_str() {
         "PreToolUse" => Moment::Before(tool()?),
-        "PostToolUse" => Moment::After(tool()?, output("tool_response", false)),
-        "PostToolUseFailure" => Moment::After(tool()?, output("error", true)),
+        "PostToolUse" => after("tool_response", false)?,
+        "PostToolUseFailure" => after("error", true)?,
         "SessionStart" => Moment::Start,
         "SessionEnd" => Moment::End,
         // An event of a tool under a name that is not known could be the question before a call.

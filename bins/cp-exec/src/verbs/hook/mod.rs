@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use crate::decision::{self, confirm};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
-use crate::hook::{self, Event, Moment, Output, Tool, ToolEffect, Verdict, effect_of, rewritten};
+use crate::hook::{self, Event, Moment, Tool, ToolEffect, Verdict, effect_of, rewritten};
 use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
 use crate::refusal::refuse;
 use crate::request::Command;
-use crate::run::approvals::paused;
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
+use crate::verbs::run::on_record;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
@@ -119,13 +119,19 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
     let _turn = enter(event.host, &event.call.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
     engine.serve(event.call.clone());
-    let moment = match &event.moment {
+    let session = |moment| ("host.session", json!({ "moment": moment, "cwd": event.cwd }));
+    let (name, data) = match &event.moment {
         Moment::Before(tool) => return before(&mut engine, &event, tool, context),
-        Moment::After(tool, output) => return after(&mut engine, &event, tool, output, context),
-        Moment::Start | Moment::Other => "start",
-        Moment::End => "end",
+        Moment::After(tool, output, failed) => {
+            let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+            let kept = keeps_content(&engine).then_some(output);
+            let output = json!({ "bytes": text.len(), "sha256": sha256(text.as_bytes()), "content": kept });
+            ("host.result", json!({ "tool": tool.name, "failed": failed, "output": output }))
+        }
+        Moment::Start | Moment::Other => session("start"),
+        Moment::End => session("end"),
     };
-    engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
+    engine.journal.host_event(name, &data)?;
     if matches!(event.moment, Moment::End) {
         session_tmp::remove_of_host(&engine.policy);
     }
@@ -181,7 +187,8 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
     let asking = Question { event, tool, cwd, program, is_shell };
     let (asked, input_hash) = (hook::command(tool), input_hash(tool));
     let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
-    let error = match decided {
+    let about = json!({ "tool": tool.name, "command": asked, "input_hash": input_hash });
+    match on_record(engine, &about, decided) {
         Ok(((verdict, rule), effect)) => {
             let answer = Answer::of(event.host, Some(&verdict));
             let intent = json!({
@@ -196,30 +203,16 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
                 "input": keeps_content(engine).then_some(&tool.input),
             });
             engine.journal.host_event("host.intent", &intent)?;
-            return context.out.answer(&answer);
+            context.out.answer(&answer)
         }
-        Err(error) if error.is_fatal() => return Err(error),
-        Err(error) => error,
-    };
-    if paused(&error).is_none() {
-        engine.journal.refused(&json!({ "tool": tool.name, "command": asked, "input_hash": input_hash }), &error)?;
+        Err(error) if error.is_fatal() => Err(error),
+        Err(error) => {
+            // A host shows a single text. A hint may start with a command, so it follows a label.
+            let hint = error.hint_text().map(|hint| format!(". Hint: {hint}")).unwrap_or_default();
+            let verdict = Verdict::Deny(format!("{}{hint}", error.message()));
+            context.out.refuse(&Answer::of(event.host, Some(&verdict)), error)
+        }
     }
-    // A host shows a single text. A hint may start with a command, so it follows a label.
-    let hint = error.hint_text().map(|hint| format!(". Hint: {hint}")).unwrap_or_default();
-    let verdict = Verdict::Deny(format!("{}{hint}", error.message()));
-    context.out.refuse(&Answer::of(event.host, Some(&verdict)), error)
-}
-
-fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
-    let text = output.text();
-    let kept = keeps_content(engine).then_some(&output.value);
-    let result = json!({
-        "tool": tool.name,
-        "failed": output.failed,
-        "output": { "bytes": text.len(), "sha256": sha256(text.as_bytes()), "content": kept },
-    });
-    engine.journal.host_event("host.result", &result)?;
-    context.out.answer(&Answer::of(event.host, None))
 }
 
 /// True if the inputs and outputs of tools are recorded unredacted in full.
