@@ -16,7 +16,7 @@ use crate::git_dir::without_unchanged;
 use crate::guard::Watched;
 use crate::names::Guarded;
 use crate::nofollow::Link;
-use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_of, node_of};
+use crate::policy::{Access, Degraded, Module, Pattern, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Limits, OWN_FILES, Operation, Plan, Profile, View};
@@ -128,7 +128,9 @@ fn view(
         write = module.narrow(Access::Write, &write);
         execute = module.narrow(Access::Execute, &execute);
     }
-    mask.extend(policy.modules_that_forbid(&[cwd, &pinned.path])?.into_iter().flat_map(Module::hidden));
+    let modules = policy.modules_that_forbid(&[cwd, &pinned.path])?;
+    let forbidden: Vec<&Pattern> = modules.into_iter().flat_map(Module::forbidden).collect();
+    mask.extend(forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
     let programs = policy.exec().path.iter().chain(policy.exec().pin.values());
     execute.extend(programs.filter_map(|path| path.canonicalize().ok()));
     execute.extend(policy.tools.iter().cloned());
@@ -139,7 +141,7 @@ fn view(
     read.extend(certificates.into_iter().map(PathBuf::from));
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
-    let (found, guarded) = policy.scan_trees(&roots, &write)?;
+    let (found, guarded) = policy.scan_trees(&roots, &write, &forbidden)?;
     let (hidden, others): (Vec<_>, Vec<_>) =
         policy.tree_limits().into_iter().chain(found).partition(|place| place.operation == Operation::Hidden);
     let (pinned, by_name): (Vec<_>, Vec<_>) = hidden.into_iter().partition(|place| place.is_pinned);

@@ -30,8 +30,8 @@ pub(crate) use self::file::{
 pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;
 use self::modules::{Governed, modules};
-pub(crate) use self::patterns::{Access, escaped, expand, normal};
-use self::patterns::{Anchors, Bounds, Pattern, patterns};
+pub(crate) use self::patterns::{Access, Pattern, escaped, expand, normal};
+use self::patterns::{Anchors, Bounds, patterns};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
 use crate::refusal::refuse;

@@ -168,7 +168,7 @@ impl Module {
     pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Vec<PathBuf> {
         let mut bounds = self.bounds.trees(access);
         if access == Access::Execute {
-            bounds.extend(self.scripts.iter().flat_map(|(pattern, _)| pattern.present()));
+            bounds.extend(self.scripts.iter().filter_map(|(pattern, _)| pattern.tree().map(Path::to_owned)));
         }
         let is_inside = |path: &&PathBuf| bounds.iter().any(|bound| path.starts_with(bound));
         let (inside, around): (Vec<_>, Vec<_>) = paths.iter().partition(is_inside);
@@ -176,9 +176,9 @@ impl Module {
         inside.into_iter().chain(within).cloned().collect()
     }
 
-    /// The forbidden paths, which are hidden. A link is not another name of its target, which is hidden at its own path.
-    pub(crate) fn hidden(&self) -> impl Iterator<Item = PathBuf> {
-        self.bounds.forbidden.iter().flat_map(Pattern::present).filter(|path| !path.is_symlink())
+    /// The patterns of the forbidden paths, which are hidden.
+    pub(crate) fn forbidden(&self) -> &[Pattern] {
+        &self.bounds.forbidden
     }
 }
 
@@ -235,45 +235,41 @@ impl Policy {
         Err(undeclared(access, path, hint))
     }
 
-    /// The restrictions of the named tree for the sandbox: hidden paths, which no module lists as readable, read-only
-    /// paths, and in them the paths that stay writable.
+    /// The restrictions of the named tree for the sandbox: what no module lists is hidden, or read-only, and listed paths
+    /// in it stay writable.
     pub(crate) fn tree_limits(&self) -> Vec<Place> {
-        let (mut hidden, mut read_only, mut writable) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some((root, listed)) = self.listing(Access::Read) {
-            self.add_unlisted(root, &listed, true, &mut hidden);
-        }
-        if let Some((root, listed)) = self.listing(Access::Write) {
-            read_only.push(root.to_owned());
-            writable.extend(listed.iter().flat_map(|pattern| pattern.present()));
-            for directory in listed.iter().flat_map(|pattern| pattern.directories()) {
-                // A new entry of the directory can match, so its other entries are read-only.
-                if directory.starts_with(root) && !listed.iter().any(|pattern| pattern.covers(&directory)) {
-                    self.add_unlisted(&directory, &listed, false, &mut read_only);
-                    writable.push(directory);
-                }
+        let mut limits = View::default();
+        for (access, around) in [(Access::Read, Operation::Read), (Access::Write, Operation::Writable)] {
+            if let Some((root, listed)) = self.listing(access) {
+                self.limit(root, &listed, around, &mut limits);
             }
         }
-        let mut limits = View::default();
-        limits.add(Operation::Hidden, true, hidden);
-        limits.add(Operation::ReadOnly, true, read_only);
-        limits.add(Operation::Writable, false, writable);
         limits.places
     }
 
-    /// Adds the entries of a directory that no pattern matches. The target of a link is restricted at its own path.
-    fn add_unlisted(&self, directory: &Path, listed: &[&Pattern], is_deep: bool, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let (path, kind) = (entry.path(), entry.file_type());
-            if listed.iter().any(|pattern| pattern.covers(&path)) || kind.as_ref().is_ok_and(fs::FileType::is_symlink) {
-                continue;
+    /// Adds what is done with a path, and with what lies in it, where that differs from what is done around it. The
+    /// target of a link is restricted at its own path.
+    fn limit(&self, path: &Path, listed: &[&Pattern], around: Operation, limits: &mut View) {
+        let Some(meta) = path.symlink_metadata().ok().filter(|meta| !meta.is_symlink()) else { return };
+        let is_listed = listed.iter().any(|pattern| pattern.covers(path));
+        let leads = meta.is_dir()
+            && (listed.iter().any(|pattern| pattern.may_match_below(path))
+                || self.tools.iter().any(|tools| tools.starts_with(path) || path.starts_with(tools)));
+        let operation = match around {
+            Operation::Read if is_listed || leads => Operation::Read,
+            Operation::Read => Operation::Hidden,
+            // In a directory in which a new entry can match, the other entries are read-only.
+            _ if is_listed || leads && listed.iter().any(|pattern| pattern.may_match_new_in(path)) => {
+                Operation::Writable
             }
-            let leads = listed.iter().any(|pattern| pattern.may_match_below(&path))
-                || self.tools.iter().any(|tools| tools.starts_with(&path) || path.starts_with(tools));
-            if !leads || !kind.is_ok_and(|kind| kind.is_dir()) {
-                found.push(path);
-            } else if is_deep {
-                self.add_unlisted(&path, listed, true, found);
-            }
+            _ => Operation::ReadOnly,
+        };
+        if operation != around {
+            limits.add(operation, operation != Operation::Writable, [path.to_owned()]);
+        }
+        if leads && !is_listed {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.for_each(|entry| self.limit(&entry.path(), listed, operation, limits));
         }
     }
 }

@@ -2,7 +2,6 @@
 //! and forbidden paths.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use cp_common::Result;
@@ -102,26 +101,17 @@ impl Pattern {
         self.parts.last().map(String::as_str).filter(|last| *last != "**")
     }
 
-    /// The existing paths that the pattern matches. A pattern that starts with `**` is not searched for.
-    pub(crate) fn present(&self) -> Vec<PathBuf> {
-        match &self.tree {
-            Some(path) => path.exists().then(|| path.clone()).into_iter().collect(),
-            None => existing(&self.parts),
-        }
-    }
-
     /// True if the pattern matches a normalized path.
     pub(crate) fn matches(&self, path: &Path) -> bool {
         self.tree.as_ref().map_or_else(|| glob(&self.parts, &components(path), false), |root| path.starts_with(root))
     }
 
-    /// The existing directories in which a new entry can match the pattern. A pattern that starts with `**` has none.
-    pub(super) fn directories(&self) -> Vec<PathBuf> {
-        let above = match &self.tree {
-            Some(path) => path.parent().filter(|_| !path.exists()).map(Path::to_owned).into_iter().collect(),
-            None => existing(&self.parts[..self.parts.len().saturating_sub(1)]),
-        };
-        above.into_iter().filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_dir())).collect()
+    /// True if a new entry of a directory can match the pattern.
+    pub(super) fn may_match_new_in(&self, directory: &Path) -> bool {
+        match (&self.tree, self.parts.split_last()) {
+            (Some(path), _) => path.parent() == Some(directory) && !path.exists(),
+            (None, above) => above.is_some_and(|(_, above)| glob(above, &components(directory), false)),
+        }
     }
 
     /// True if the pattern can match a path below a directory.
@@ -176,37 +166,6 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
 /// The components of an absolute path. Bytes that are not UTF-8 are replaced, in patterns as in paths.
 fn components(path: &Path) -> Vec<String> {
     path.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect()
-}
-
-/// The existing paths that components match. Components that start with `**` are not searched for.
-fn existing(parts: &[String]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    if parts.first().is_some_and(|part| part != "**") {
-        add_matches(PathBuf::from("/"), parts, &mut found);
-    }
-    found
-}
-
-/// Adds the paths that components match below a path. Links are found but not followed.
-fn add_matches(path: PathBuf, parts: &[String], found: &mut Vec<PathBuf>) {
-    let Ok(meta) = path.symlink_metadata() else { return };
-    let Some((first, rest)) = parts.split_first() else { return found.push(path) };
-    if !meta.is_dir() {
-        return;
-    }
-    if !is_pattern(first) {
-        return add_matches(path.join(unescaped(first)), rest, found);
-    }
-    for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
-        if first == "**" {
-            add_matches(entry.path(), parts, found);
-        } else if name_matches(first, entry.file_name().as_bytes()) {
-            add_matches(entry.path(), rest, found);
-        }
-    }
-    if first == "**" {
-        add_matches(path, rest, found);
-    }
 }
 
 /// Refuses a path through a link that a command could have created in one of these trees.
@@ -360,6 +319,8 @@ fn directories_of_root() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn pattern(text: &str) -> Pattern {

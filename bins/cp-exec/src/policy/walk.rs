@@ -29,11 +29,18 @@ const KERNEL: [&str; 2] = ["/proc", "/sys"];
 
 impl Policy {
     /// Searches all trees for names that are hidden or kept read-only, and the writable ones also for guarded names.
-    pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Vec<Place>, Guarded)> {
+    /// Modules hide names too.
+    pub(crate) fn scan_trees(
+        &self,
+        roots: &[&Path],
+        writable: &[PathBuf],
+        of_modules: &[&Pattern],
+    ) -> Result<(Vec<Place>, Guarded)> {
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
-        let mut walk = Walk::new(self.names(), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
-        let toolchains = unsearched_toolchains(&self.loaded.home, &self.bounds.forbidden, &guarded);
+        let names = self.names(of_modules);
+        let toolchains = unsearched_toolchains(&self.loaded.home, &names, &guarded);
+        let mut walk = Walk::new(names, Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
         let unsearched: Vec<PathBuf> = toolchains.into_iter().chain(KERNEL.map(PathBuf::from)).collect();
         let is_unsearched = |root: &Path| unsearched.iter().any(|tree| root.starts_with(tree));
         walk.skipped = self.masks().into_iter().chain(unsearched.iter().cloned()).collect();
@@ -46,9 +53,10 @@ impl Policy {
         Ok((walk.found, walk.guards.finish()))
     }
 
-    /// The patterns by which this policy hides names or keeps them read-only.
-    fn names(&self) -> Vec<(Operation, Pattern)> {
-        let hidden = self.bounds.forbidden.iter().map(|pattern| (Operation::Hidden, pattern));
+    /// The patterns by which this policy and its modules hide names or keep them read-only.
+    fn names(&self, of_modules: &[&Pattern]) -> Vec<(Operation, Pattern)> {
+        let hidden =
+            self.bounds.forbidden.iter().chain(of_modules.iter().copied()).map(|pattern| (Operation::Hidden, pattern));
         let all = hidden.chain(self.pristine.iter().map(|pattern| (Operation::ReadOnly, pattern)));
         all.filter(|(_, pattern)| pattern.tree().is_none()).map(|(kind, pattern)| (kind, pattern.clone())).collect()
     }
@@ -56,9 +64,9 @@ impl Policy {
 
 /// The toolchains below a home in which no name is searched for: no command can write there, and no pattern but a
 /// built-in one could match in them.
-fn unsearched_toolchains(home: &Path, hidden: &[Pattern], writable: &[&Path]) -> Vec<PathBuf> {
+fn unsearched_toolchains(home: &Path, names: &[(Operation, Pattern)], writable: &[&Path]) -> Vec<PathBuf> {
     let is_built_in = |pattern: &&Pattern| pattern.anywhere().is_some_and(|name| is_environment_file(name.as_bytes()));
-    let own = || hidden.iter().filter(|pattern| pattern.tree().is_none() && !is_built_in(pattern));
+    let own = || names.iter().map(|(_, pattern)| pattern).filter(|pattern| !is_built_in(pattern));
     let is_unsearched = |toolchain: &PathBuf| {
         !writable.iter().any(|tree| tree.starts_with(toolchain) || toolchain.starts_with(tree))
             && !own().any(|pattern| pattern.covers(toolchain) || pattern.may_match_below(toolchain))
@@ -309,7 +317,7 @@ mod tests {
         let trees = Trees::with(&["p/.env", "d/deep/.env.local", ".rustup/.env", "toolchains/.env", &toolchain]);
         let anchors = Anchors { base: trees.root.join("p"), home: trees.root.clone(), session: None, top: "/".into() };
         let found = |writable: &str, hidden: &str| {
-            let (writable, hidden) = (trees.root.join(writable), [Pattern::new(hidden, &anchors)]);
+            let (writable, hidden) = (trees.root.join(writable), [(Operation::Hidden, Pattern::new(hidden, &anchors))]);
             let mut walk = Walk::new(Vec::new(), Guards::new(&[], None, Vec::new()), 100);
             walk.skipped = unsearched_toolchains(&trees.root, &hidden, &[&writable]);
             walk.tree(&trees.root, true, None).unwrap();
