@@ -69,7 +69,6 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             scratch_bytes: exec.scratch,
         },
         require: exec.require.clone(),
-        wants_cgroup: exec.wants_cgroup(),
         cgroup: None,
         terminal: None,
         is_contained: line || decision.caller == Caller::Program,

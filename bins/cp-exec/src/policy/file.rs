@@ -118,8 +118,6 @@ pub(crate) struct Exec {
     /// Who confirms commands that need confirmation: the caller, with the token of a dry run, or a person, with `cp-exec
     /// approve`.
     pub confirm: Level,
-    /// True if each run gets its own control group.
-    pub cgroup: bool,
     pub memory: u64,
     /// The most processes at once.
     pub processes: u64,
@@ -145,7 +143,6 @@ impl Default for Exec {
             profile: Profile::Build,
             pin: BTreeMap::new(),
             confirm: Level::Agent,
-            cgroup: false,
             memory: 4 << 30,
             processes: 4096,
             scratch: 1 << 30,
@@ -155,11 +152,6 @@ impl Default for Exec {
 }
 
 impl Exec {
-    /// True if each run gets its own control group.
-    pub(crate) fn wants_cgroup(&self) -> bool {
-        self.cgroup || self.require.contains(&Layer::Cgroup)
-    }
-
     /// True if every program in `path` may run, unless it is restricted.
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")

@@ -19,7 +19,7 @@ use super::supervise::Supervised;
 use super::{Prepared, Steps};
 use crate::git_dir;
 use crate::sandbox;
-use crate::sandbox::plan::{Limits, Plan};
+use crate::sandbox::plan::{Layer, Limits, Plan};
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
 /// ends with this program.
@@ -74,7 +74,7 @@ impl Helper {
     ) -> Result<Outcome> {
         let started = Instant::now();
         let plan = &prepared.ruling.plan;
-        let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
+        let group = if plan.require.contains(&Layer::Cgroup) { Group::make(&plan.limits) } else { None };
         let grouped = group.as_ref().map(|group| Plan { cgroup: Some(group.0.clone()), ..plan.clone() });
         let (output, writers) = Output::new(watch)?;
         let socket = self.begin(grouped.as_ref().unwrap_or(plan), stdin, &writers)?;
@@ -112,6 +112,11 @@ impl Drop for HelperProcess {
 fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|e| Error::io("cannot make a socket for the sandbox helper", e))
+}
+
+/// True if a run can get a control group.
+pub(crate) fn can_make_group() -> bool {
+    Group::make(&Limits { cpu_seconds: 1, processes: 1, memory_bytes: 1 << 20, scratch_bytes: 0 }).is_some()
 }
 
 const ROOT: &str = "/sys/fs/cgroup";

@@ -106,9 +106,6 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         missing("processes: the limit does not hold without a user namespace or a control group");
     }
     missing("memory: the limit holds only with a control group");
-    if plan.wants_cgroup {
-        missing("cgroup: no control group of version 2 with pids and memory can be created here");
-    }
     Ok(())
 }
 

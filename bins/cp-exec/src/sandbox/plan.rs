@@ -41,8 +41,6 @@ pub(crate) struct Plan {
     pub limits: Limits,
     /// Layers without which the command must not start.
     pub require: Vec<Layer>,
-    /// True if the run gets a control group.
-    pub wants_cgroup: bool,
     /// The control group of this run, which the command joins before it starts.
     pub cgroup: Option<PathBuf>,
     /// The rows and columns of the pseudo-terminal that is the controlling terminal of the command. Without one it has

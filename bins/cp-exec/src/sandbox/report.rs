@@ -36,8 +36,6 @@ pub(crate) struct Enforcement {
     pub network: Option<Network>,
     /// The kind of control group of the run, or its replacement.
     pub cgroup: String,
-    /// The user of the command.
-    pub uid: u32,
     /// True if this program was itself in a sandbox or a container, which may allow fewer layers than the machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outer_sandbox: bool,

@@ -134,12 +134,8 @@ fn become_run(
         (None, Ok(_)) => "rlimits+pid_namespace",
         (None, Err(_)) => "rlimits",
     };
-    let mut enforcement = Enforcement {
-        uid: account.uid,
-        cgroup: cgroup.to_owned(),
-        outer_sandbox: super::is_nested(),
-        ..Enforcement::default()
-    };
+    let mut enforcement =
+        Enforcement { cgroup: cgroup.to_owned(), outer_sandbox: super::is_nested(), ..Enforcement::default() };
     match namespaces {
         Ok(flags) => {
             if flags & libc::CLONE_NEWUSER != 0 {

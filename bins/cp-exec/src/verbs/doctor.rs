@@ -8,9 +8,10 @@ use cp_common::{Code, Context, Error, Result};
 use crate::decision::{self, HashCache};
 use crate::policy::{self, Loaded, Policy};
 use crate::request::Command;
-use crate::run::helper::Helper;
+use crate::run::helper::{self, Helper};
 use crate::run::{Prepared, Steps};
 use crate::sandbox;
+use crate::sandbox::plan::Layer;
 use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.
@@ -21,9 +22,9 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     }
     let mut checks = vec![policy_check(context), ledger_check(context)];
     let loaded = policy::load(&context.home.policy_file());
-    let wants_cgroup = loaded.is_ok_and(|loaded| loaded.settings.exec.wants_cgroup());
-    match probe(wants_cgroup, context) {
-        Ok(enforcement) => layers(&enforcement, wants_cgroup, &mut checks),
+    let needs_group = loaded.is_ok_and(|loaded| loaded.settings.exec.require.contains(&Layer::Cgroup));
+    match probe(context) {
+        Ok(enforcement) => layers(&enforcement, needs_group, &mut checks),
         Err(why) => checks.push(Check::not_fine(
             "sandbox",
             Status::Fail,
@@ -69,12 +70,11 @@ fn ledger_check(context: &Context) -> Check {
 }
 
 /// Runs `true` with every available layer, under a policy of its own.
-fn probe(wants_cgroup: bool, context: &Context) -> Result<Enforcement> {
-    let mut settings = policy::parse(
+fn probe(context: &Context) -> Result<Enforcement> {
+    let settings = policy::parse(
         "[exec]\nallowed_commands = [\"true\"]\nrequire = []\ndegraded = \"allow\"\n\
         timeout = 5\n[paths]\nread = [\"/usr\"]\nwrite = []\n",
     )?;
-    settings.exec.cgroup = wants_cgroup;
     let policy = Policy::of_loaded(Loaded::of(settings, rustix::process::getuid().as_raw()), context, &[])?;
     let command = Command { argv: vec!["true".to_owned()], cwd: Some("/usr".to_owned()), ..Command::default() };
     let decision = decision::decide(&policy, &mut HashCache::default(), &command)?;
@@ -88,12 +88,12 @@ fn probe(wants_cgroup: bool, context: &Context) -> Result<Enforcement> {
     Ok(outcome.enforcement)
 }
 
-fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>) {
+fn layers(enforcement: &Enforcement, needs_group: bool, checks: &mut Vec<Check>) {
     let mut check = |name: &str, there: bool, status: Status, found: String, fix: &str| {
         checks.push(if there { Check::pass(name, found) } else { Check::not_fine(name, status, found, fix) });
     };
     let words = |there: bool| if there { "in force" } else { "absent" }.to_owned();
-    let Enforcement { landlock, seccomp, listener, cgroup, uid, .. } = enforcement;
+    let Enforcement { landlock, seccomp, listener, .. } = enforcement;
     let found = format!("interface {}, {}", sandbox::landlock_abi(), landlock.status);
     let fix = "use a kernel of 6.12 or later, with `landlock` in its list of security modules (lsm=)";
     check("landlock", landlock.status == "full", Status::Warn, found, fix);
@@ -106,15 +106,12 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
     let found = if enforcement.is_private() { found } else { format!("{found}: {nothing}") };
     let fix = "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
     check("namespaces", enforcement.is_private(), Status::Fail, found, fix);
-    let unasked = if wants_cgroup { "" } else { ": the policy does not ask for a control group (exec.cgroup)" };
-    let fix = "delegate a control group of version 2 with pids and memory to this user; without one each process has \
-         limits, but not all together";
-    let is_there = cgroup.starts_with("cgroup") || !wants_cgroup;
-    check("cgroup", is_there, Status::Warn, format!("{cgroup}{unasked}"), fix);
-    let found = if *uid == 0 {
-        "commands keep uid 0, without any capability".to_owned()
-    } else {
-        format!("commands run as {uid}")
-    };
-    check("uid", *uid != 0, Status::Warn, found, "run cp-exec as an ordinary user, as with runuser -u USER -- cp-exec");
+    let is_there = !needs_group || helper::can_make_group();
+    let found = if needs_group { words(is_there) } else { "the policy does not ask for a control group".to_owned() };
+    let fix = "delegate a control group of version 2 with pids and memory to this user";
+    check("cgroup", is_there, Status::Fail, found, fix);
+    let user = rustix::process::geteuid();
+    let found = format!("commands run as {}, without any capability", user.as_raw());
+    let fix = "run cp-exec as an ordinary user, as with runuser -u USER -- cp-exec";
+    check("uid", !user.is_root(), Status::Warn, found, fix);
 }
