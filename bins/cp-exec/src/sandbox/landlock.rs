@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
-use super::plan::{Layer, Network, OWN_FILES, Operation, Plan, Profile, TMP};
+use super::plan::{Layer, Network, Operation, Plan, Profile, TMP};
 use super::report::{At, Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
@@ -90,10 +90,7 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Fai
 fn others(plan: &Plan, tmp: &Path, private: bool) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    // A private view contains only declared paths in the directories of settings, and a rule for a directory covers its
-    // mounts.
-    let settings = if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() };
-    let mut all: Vec<(PathBuf, BitFlags<AccessFs>)> = settings.into_iter().map(|path| (path, READ)).collect();
+    let mut all: Vec<_> = pieces::settings().into_iter().map(|path| (path, READ)).collect();
     let mut add = |paths: &[&str], rights| all.extend(paths.iter().map(|path| (path.into(), rights)));
     // Programs and libraries lie in the same trees, so one rule covers both.
     add(pieces::trees(plan.profile), if plan.profile == Profile::Strict { READ } else { RUN });
@@ -103,11 +100,10 @@ fn others(plan: &Plan, tmp: &Path, private: bool) -> Vec<(PathBuf, BitFlags<Acce
     if private {
         add(&["/dev/tty", "/dev/pts"], device);
         add(&[MESSAGE_QUEUES, TMP, "/dev/shm"], write());
-        add(&[OWN_FILES], READ);
         // The mounts of the view leave only the files of processes writable, and the kernel decides about these.
-        add(&["/proc"], READ | AccessFs::WriteFile | AccessFs::Truncate);
-        // The view contains nothing undeclared, so all of it can be listed.
-        add(&["/"], AccessFs::ReadDir.into());
+        add(&["/proc"], AccessFs::WriteFile | AccessFs::Truncate);
+        // The view contains nothing undeclared, so all of it can be read.
+        add(&["/"], READ);
     }
     let runs = plan.profile == Profile::Build && tmp == plan.tmpdir();
     all.push((tmp.to_owned(), if runs { write() | AccessFs::Execute } else { write() }));

@@ -25,8 +25,9 @@ use crate::nofollow;
 /// The link to [`TMP`] in place of the other directory for temporary files.
 const VAR_TMP: &str = "/var/tmp";
 
-/// Directories that are private to the command, because other programs use them as well.
-const PRIVATE: [&str; 3] = [TMP, VAR_TMP, "/run"];
+/// Directories that are private to the command, because other programs use them as well. Declared paths in them are
+/// mounted inside.
+const PRIVATE: [&str; 4] = [TMP, VAR_TMP, "/run", SHARED_MEMORY];
 
 /// The most files in a private directory.
 const INODES: u32 = 1 << 20;
@@ -68,27 +69,20 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
         replaced.extend(RESOLVER_FILES);
     }
     let (pieces, links) = pieces(plan, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
-    let devices = DEVICES.into_iter().map(|name| Ok((name, clone_of(&Path::new("/dev").join(name))?)));
-    let devices = devices.collect::<io::Result<Vec<_>>>().at("dev")?;
     let session_tmp = plan.view.session_tmp.as_deref().map(clone_of).transpose().at("session_tmp")?;
     let root = enter(plan.script.as_ref().map_or(0, |(_, text)| text.len())).at("root")?;
 
-    let mut shown = NewRoot(Vec::new());
-    let is_private = |piece: &&Piece| PRIVATE.iter().chain([&SHARED_MEMORY]).any(|path| piece.path.starts_with(path));
-    pieces.iter().filter(|piece| !is_private(piece)).try_for_each(|piece| shown.attach(piece))?;
-    for path in PRIVATE {
-        shown.private(plan, path, session_tmp.as_ref().filter(|_| path == TMP)).at(path)?;
-    }
-    private_dev(devices, plan.limits.scratch_bytes).at("dev")?;
+    let is_private = |piece: &&Piece| PRIVATE.iter().any(|path| piece.path.starts_with(path));
+    pieces.iter().filter(|piece| !is_private(piece)).try_for_each(show)?;
+    private_tmp(plan, session_tmp).at("tmp")?;
+    private_dev(plan.limits.scratch_bytes).at("dev")?;
     proc(plan, enforcement)?;
-    shown.0.extend(["/dev", "/proc"].map(|private| (private.into(), false)));
-    // Declared paths in a private directory are mounted inside it.
-    pieces.iter().filter(is_private).try_for_each(|piece| shown.attach(piece))?;
+    pieces.iter().filter(is_private).try_for_each(show)?;
     let of_system = links.iter().chain(&plan.view.links).map(|link| (link.at.as_path(), link.to.as_path()));
     for (at, to) in of_system.chain([(Path::new(VAR_TMP), Path::new(TMP))]) {
-        shown.link(at, to).at("link")?;
+        make(at, || rustix::fs::symlink(to, at)).at("link")?;
     }
-    replaced.iter().try_for_each(|(path, text)| shown.replace(path, text))?;
+    replaced.iter().try_for_each(|(path, text)| replace(path, text))?;
     if let Some((script, text)) = &plan.script {
         // Later changes of the script have no effect.
         cover_with_text(&script.path, text, 0o555)?;
@@ -104,7 +98,8 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
         cover(plan.tmpdir(), None, Attributes::Clear(libc::MOUNT_ATTR_NOEXEC))?;
     }
     pin(plan)?;
-    restrict(plan, &shown)?;
+    let shown = pieces.iter().map(|piece| piece.path.as_path()).chain([TMP, "/dev", "/proc"].map(Path::new));
+    restrict(plan, &shown.collect::<Vec<_>>())?;
     let clients = listen().at("supervisor socket")?;
     let write = |(name, text): &(String, Vec<u8>)| fs::write(Path::new(OWN_FILES).join(name), text);
     plan.view.files.iter().try_for_each(write).at("own files")?;
@@ -161,74 +156,39 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
     sys::set_mount_attributes(root.as_fd(), Attributes::Set(attributes), 0)
 }
 
-/// What the new root shows so far: paths, and true for those of the old root, in which nothing is created.
-struct NewRoot(Vec<(PathBuf, bool)>);
-
-impl NewRoot {
-    fn in_a_tree(&self, path: &Path) -> bool {
-        // A private directory is separate from the tree around it.
-        let holds = |(shown, old): &&(PathBuf, bool)| path.starts_with(shown) && (path != shown || !old);
-        let around = self.0.iter().filter(holds).max_by_key(|(shown, _)| shown.as_os_str().len());
-        around.is_some_and(|(_, old)| *old)
+/// Mounts a piece at its path.
+fn show(Piece { path, tree, is_directory, attributes }: &Piece) -> Result<(), Failure> {
+    // Only the `/tmp` of a session can contain links of an earlier command.
+    if let Some(link) = nofollow::first_link(path) {
+        return Err(Failure::changed(&link, "it is a link that an earlier command created"));
     }
+    let shown = place(path, *is_directory).and_then(|target| attach(tree, Attributes::Set(*attributes), &target));
+    shown.at(&format!("bind {}", path.display()))
+}
 
-    /// True if a path can show more than mount points.
-    fn shows(&self, path: &Path) -> bool {
-        self.0.iter().any(|(shown, _)| path.starts_with(shown))
+/// Creates a file of the system with other contents, or covers it where a declared tree contains it.
+fn replace(path: &str, text: &str) -> Result<(), Failure> {
+    if Path::new(path).exists() {
+        // The file of the machine may be a link, whose target the view contains only if it is declared.
+        return cover_with_text(&fs::canonicalize(path).at(path)?, text.as_bytes(), 0o644);
     }
+    fs::create_dir_all("/etc").and_then(|()| fs::write(path, text)).at(path)
+}
 
-    fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
-        let path = &piece.path;
-        let target = if self.in_a_tree(path) {
-            open_there(path, Some((piece.stat.st_dev, piece.stat.st_ino)))?.0
-        } else {
-            // Only the `/tmp` of a session can contain links of an earlier command.
-            if let Some(link) = nofollow::first_link(path) {
-                return Err(Failure::changed(&link, "it is a link that an earlier command created"));
-            }
-            place(path, FileType::from_raw_mode(piece.stat.st_mode).is_dir()).at("place")?
-        };
-        attach(&piece.tree, Attributes::Set(piece.attributes), &target).at(&format!("bind {}", path.display()))?;
-        self.0.push((path.clone(), true));
-        Ok(())
-    }
-
-    /// Creates a file of the system with other contents, or covers it where a declared tree contains it.
-    fn replace(&self, path: &str, text: &str) -> Result<(), Failure> {
-        if self.in_a_tree(Path::new(path)) {
-            // The file of the machine may be a link, whose target the view contains only if it is declared.
-            return cover_with_text(&fs::canonicalize(path).at(path)?, text.as_bytes(), 0o644);
+/// Mounts an empty `/tmp`, or that of the session, and hides the other directory for temporary files of a declared tree.
+fn private_tmp(plan: &Plan, of_session: Option<OwnedFd>) -> io::Result<()> {
+    let execution = if plan.runs_from_tmp() { MountFlags::empty() } else { MountFlags::NOEXEC };
+    match of_session {
+        Some(tree) => {
+            let attributes = NO_SUID_NO_DEV | if plan.runs_from_tmp() { 0 } else { libc::MOUNT_ATTR_NOEXEC };
+            attach(&tree, Attributes::Set(attributes), &place(Path::new(TMP), true)?)?;
         }
-        fs::create_dir_all("/etc").and_then(|()| fs::write(path, text)).at(path)
+        None => scratch(TMP, "1777", plan.limits.scratch_bytes, INODES, execution)?,
     }
-
-    /// Mounts a private directory, if the view contains it: `/tmp` always, others if a declared path lies in them.
-    /// The directory of a session is mounted instead of an empty one.
-    fn private(&mut self, plan: &Plan, path: &str, lasting: Option<&OwnedFd>) -> io::Result<()> {
-        let at = Path::new(path);
-        let runs = path == TMP && plan.runs_from_tmp();
-        if path == TMP && !self.in_a_tree(at) {
-            fs::create_dir_all(at)?;
-        }
-        // A missing directory needs no replacement, and a link points to another private directory.
-        if fs::symlink_metadata(at).is_ok_and(|meta| meta.is_dir()) {
-            if let Some(tree) = lasting {
-                let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
-                attach(tree, Attributes::Set(NO_SUID_NO_DEV | exec), &place(at, true)?)?;
-            } else {
-                let bytes = if path == TMP { plan.limits.scratch_bytes } else { 1 << 20 };
-                let execution = if runs { MountFlags::empty() } else { MountFlags::NOEXEC };
-                scratch(path, "1777", bytes, INODES, execution)?;
-            }
-            self.0.push((at.to_owned(), false));
-        }
-        Ok(())
+    if fs::symlink_metadata(VAR_TMP).is_ok_and(|meta| meta.is_dir()) {
+        scratch(VAR_TMP, "1777", 1 << 20, INODES, MountFlags::NOEXEC)?;
     }
-
-    /// Creates a link, unless the path exists or lies in a directory of the old root.
-    fn link(&self, at: &Path, to: &Path) -> io::Result<()> {
-        if self.in_a_tree(at) { Ok(()) } else { make(at, || rustix::fs::symlink(to, at)) }
-    }
+    Ok(())
 }
 
 /// Creates a mount point in the new root, and opens it.
@@ -243,11 +203,11 @@ fn place(path: &Path, directory: bool) -> io::Result<OwnedFd> {
     Ok(nofollow::open(path)?.ok_or(ErrorKind::NotFound)?)
 }
 
-/// Makes a path with its parents, unless it exists.
+/// Makes a path with its parents, unless it exists. Nothing is made in a declared tree that is read-only.
 fn make(path: &Path, attempt: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     match attempt() {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Ok(()) | Err(Errno::EXIST | Errno::ROFS) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
@@ -294,10 +254,11 @@ fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlag
 
 /// Mounts a `/dev` with the devices, shared memory, the message queues of this IPC namespace, and an empty `/dev/pts`,
 /// whose pseudo-terminals are those of the command.
-fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
+fn private_dev(bytes: u64) -> io::Result<()> {
     fresh("tmpfs", "/dev", MountFlags::NOEXEC, "mode=755,size=65536,nr_inodes=64")?;
     let dev = Path::new("/dev");
-    for (name, tree) in devices {
+    for name in DEVICES {
+        let tree = clone_of(&Path::new(OLD).join("dev").join(name))?;
         // It can be written, but its mode, owner and times cannot be changed, which are those of the machine.
         attach(&tree, Attributes::Set(libc::MOUNT_ATTR_RDONLY), &place(&dev.join(name), false)?)?;
     }
@@ -347,10 +308,12 @@ fn pin(plan: &Plan) -> Result<(), Failure> {
 
 /// The operations that restrict paths of declared trees, each path once and after the directory that contains it. A
 /// path whose operation changes nothing in a restricted directory is omitted.
-fn restrictions<'v>(view: &'v View, shown: &NewRoot) -> BTreeMap<&'v Path, Operation> {
+fn restrictions<'v>(view: &'v View, shown: &[&Path]) -> BTreeMap<&'v Path, Operation> {
     let declared = view.places.iter().filter(|place| place.operation > Operation::Execute);
+    // Of other paths the view has no more than the mount points above what it shows.
+    let shows = |path: &Path| shown.iter().any(|tree| path.starts_with(tree));
     let mut all: BTreeMap<&Path, Operation> = BTreeMap::new();
-    for place in declared.filter(|place| place.operation < Operation::Empty || shown.shows(&place.path)) {
+    for place in declared.filter(|place| place.operation < Operation::Empty || shows(&place.path)) {
         let known = all.entry(&place.path).or_insert(place.operation);
         *known = place.operation.max(*known);
     }
@@ -367,7 +330,7 @@ fn restrictions<'v>(view: &'v View, shown: &NewRoot) -> BTreeMap<&'v Path, Opera
 }
 
 /// Makes paths read-only or hides them.
-fn restrict(plan: &Plan, shown: &NewRoot) -> Result<(), Failure> {
+fn restrict(plan: &Plan, shown: &[&Path]) -> Result<(), Failure> {
     let made = || -> io::Result<_> {
         for (path, mode) in [(EMPTY_DIRECTORY, 0o000), (EMPTY_KEEP, 0o555)] {
             fs::create_dir(path)?;

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
 use rustix::mount::OpenTreeFlags;
 
 use super::plan::{Operation, Place, Plan, Profile};
@@ -20,7 +20,7 @@ pub(super) struct Piece {
     pub path: PathBuf,
     /// A detached clone of its mounts.
     pub tree: OwnedFd,
-    pub stat: Stat,
+    pub is_directory: bool,
     /// Restrictions of its mount.
     pub attributes: u64,
 }
@@ -33,7 +33,8 @@ pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<
     for (path, attributes) in wanted(plan, paths) {
         let Some((file, stat)) = open_known(&path, plan.view.node_of(&path))? else { continue };
         let tree = detached(&file).at(&format!("bind {}", path.display()))?;
-        pieces.push(Piece { path, tree, stat, attributes });
+        let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+        pieces.push(Piece { path, tree, is_directory, attributes });
     }
     Ok((pieces, links))
 }
@@ -187,9 +188,6 @@ pub(super) fn settings() -> Vec<PathBuf> {
     paths
 }
 
-/// The directories that hold the settings and the kernel's descriptions.
-pub(super) const HOLD_SETTINGS: [&str; 3] = ["/etc", "/proc", "/sys"];
-
 /// Programs, in the build profile.
 pub(super) const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store"];
 
@@ -216,6 +214,6 @@ mod tests {
     #[test]
     fn settings_lie_in_listed_directories() {
         assert!(listed().count() > 50);
-        assert!(listed().all(|path| HOLD_SETTINGS.iter().any(|above| path.starts_with(above))));
+        assert!(listed().all(|path| ["/etc", "/proc", "/sys"].iter().any(|above| path.starts_with(above))));
     }
 }
