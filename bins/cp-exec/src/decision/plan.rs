@@ -172,11 +172,9 @@ fn view(
 /// Sets the device and inode of the paths of a view. Fails if a path goes through a link.
 fn identify(view: &mut View, pinned: &Pinned) -> Result<()> {
     for place in &mut view.places {
-        let is_checked =
-            place.operation <= Operation::Execute || place.operation == Operation::ReadOnly && place.is_pinned;
         // A script is covered with the text that was hashed, so its inode does not matter.
         let is_script = pinned.script.as_ref().is_some_and(|(script, _)| script.path == place.path);
-        if is_checked && !is_script {
+        if place.operation < Operation::Empty && !is_script {
             place.node = node_of(&place.path)?;
         }
     }
