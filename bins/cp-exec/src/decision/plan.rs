@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use cp_common::keys::random;
 use cp_common::{Error, Result};
 
 use super::owner_git::{self, OwnerGit};
@@ -19,11 +19,8 @@ use crate::nofollow::Link;
 use crate::policy::{Access, Degraded, Module, Pattern, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Identity, Limits, OWN_FILES, Operation, Plan, Profile, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Plan, Profile, View};
 use cp_common::glob::name_matches;
-
-/// Counts the runs of this process, to number their scratch directories.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// Plans the run of a command that was decided about.
 pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
@@ -51,6 +48,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         }
     }
     identify(&mut view, pinned)?;
+    let of_degraded = (exec.degraded == Degraded::Refuse).then_some(Layer::Namespaces);
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,
@@ -68,7 +66,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             memory_bytes: exec.memory,
             scratch_bytes: exec.scratch,
         },
-        require: exec.require.clone(),
+        require: exec.require.iter().copied().chain(of_degraded).collect(),
         cgroup: None,
         terminal: None,
         is_contained: line || decision.caller == Caller::Program,
@@ -138,7 +136,6 @@ fn view(
     // The variables often name one file.
     let certificates: BTreeSet<String> = certificates.collect();
     read.extend(certificates.into_iter().map(PathBuf::from));
-    let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write, &forbidden)?;
     let (hidden, others): (Vec<_>, Vec<_>) =
@@ -152,9 +149,8 @@ fn view(
     }
     let mut view = View {
         links: policy.bounds.links().chain(&policy.links).cloned().collect(),
-        refuse_degraded: policy.exec().degraded == Degraded::Refuse,
         session_tmp: policy.session_tmp(),
-        scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
+        scratch: std::env::temp_dir().join(format!("cp-exec-{:x}", u64::from_ne_bytes(random()?))),
         ..View::default()
     };
     for (operation, paths) in [(Operation::Read, read), (Operation::Write, write), (Operation::Execute, execute)] {

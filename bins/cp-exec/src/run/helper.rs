@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cp_common::keys::random;
 use cp_common::{Error, Result};
 use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -123,9 +123,6 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// The time after which killing gives up.
 const KILL: Duration = Duration::from_millis(500);
 
-/// Counts the groups of this process, to number them.
-static GROUPS: AtomicU64 = AtomicU64::new(0);
-
 /// A control group of version 2, by its directory. It limits the processes and the memory of one run together, and is
 /// made only if the policy requests it, because moving a process into a group can take the kernel tens of milliseconds.
 struct Group(PathBuf);
@@ -145,8 +142,7 @@ impl Group {
         if !["pids", "memory"].iter().all(|needed| controllers.split_whitespace().any(|known| known == *needed)) {
             return None;
         }
-        let number = GROUPS.fetch_add(1, Ordering::Relaxed);
-        let directory = parent.join(format!("cp-exec-{}-{number}", std::process::id()));
+        let directory = parent.join(format!("cp-exec-{:x}", u64::from_ne_bytes(random().ok()?)));
         fs::create_dir(&directory).ok()?;
         // If an error occurs, `Drop` removes the group.
         let group = Self(directory);

@@ -94,7 +94,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     // The kernel starts a program that receives cores for a limit of 0, but not for 1.
     set(Resource::Core, 1)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
-    if plan.cgroup.is_some() {
+    if enforcement.cgroup {
         return Ok(());
     }
     let private = enforcement.is_private();
@@ -139,9 +139,6 @@ fn drop_capabilities() -> Result<(), Failure> {
 /// Empties the bounding set, which limits the capabilities that execution can grant. The helper does this once, as
 /// far as it is permitted; a new user namespace has a full set again.
 pub(super) fn empty_bounding_set() {
-    if rustix::thread::capability_is_in_bounding_set(CapabilitySet::CHOWN).is_ok_and(|there| !there) {
-        return;
-    }
     for bit in 0..64 {
         let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
         // The kernel supports no capability above the first one that it refuses.
@@ -158,23 +155,20 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         Layer::Namespaces => !enforcement.is_private(),
         Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Seccomp => !enforcement.seccomp,
-        Layer::Cgroup => plan.cgroup.is_none(),
+        Layer::Cgroup => !enforcement.cgroup,
         Layer::NoListener => !enforcement.listener,
     };
-    if !enforcement.is_private() && !plan.view.refuse_degraded && enforcement.landlock.abi == 0 {
-        return Err(Failure::missing("a command without namespaces", Layer::Landlock));
-    }
     let decides = plan.is_contained && !plan.require.contains(&Layer::NoListener);
     let of_policy = plan.require.iter().filter(|layer| **layer != Layer::NoListener);
     let required = [
-        ("a command", plan.view.refuse_degraded, Layer::Namespaces),
         ("the command", plan.is_contained, Layer::Namespaces),
         ("the command", plan.is_contained, Layer::Landlock),
         ("the command", plan.is_contained, Layer::Seccomp),
         ("the command", decides, Layer::NoListener),
         ("the profile `strict`", plan.is_alone(), Layer::NoListener),
+        ("a command without namespaces", !enforcement.is_private() && enforcement.landlock.abi == 0, Layer::Landlock),
     ];
-    let mut required = required.into_iter().chain(of_policy.map(|layer| ("the policy", true, *layer)));
+    let mut required = of_policy.map(|layer| ("the policy", true, *layer)).chain(required);
     let refused = required.find(|(_, is_required, layer)| *is_required && is_missing(*layer));
     refused.map_or(Ok(()), |(who, _, layer)| Err(Failure::missing(who, layer)))
 }

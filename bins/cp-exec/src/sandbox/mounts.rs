@@ -311,9 +311,9 @@ fn pin(plan: &Plan) -> Result<(), Failure> {
 fn restrictions<'v>(view: &'v View, shown: &[&Path]) -> BTreeMap<&'v Path, Operation> {
     let declared = view.places.iter().filter(|place| place.operation > Operation::Execute);
     // Of other paths the view has no more than the mount points above what it shows.
-    let shows = |path: &Path| shown.iter().any(|tree| path.starts_with(tree));
+    let is_visible = |path: &Path| shown.iter().any(|tree| path.starts_with(tree));
     let mut all: BTreeMap<&Path, Operation> = BTreeMap::new();
-    for place in declared.filter(|place| place.operation < Operation::Empty || shows(&place.path)) {
+    for place in declared.filter(|place| place.operation < Operation::Empty || is_visible(&place.path)) {
         let known = all.entry(&place.path).or_insert(place.operation);
         *known = place.operation.max(*known);
     }

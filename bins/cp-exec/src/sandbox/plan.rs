@@ -106,9 +106,6 @@ pub(crate) struct View {
     pub state: Vec<PathBuf>,
     /// Links through which programs use the declared paths.
     pub links: Vec<Link>,
-    /// True if the command must not start without the layers that confine reads, hide masked paths, or kill all
-    /// processes.
-    pub refuse_degraded: bool,
     /// The directory of the session that is the command's `/tmp`; `None` means an empty one for this command.
     pub session_tmp: Option<PathBuf>,
     /// Files of this program in [`OWN_FILES`]: names and contents.

@@ -23,6 +23,7 @@ use crate::serde_paths::path_bytes;
 
 /// The layers under which a command ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a layer or a fact of its own")]
 pub(crate) struct Enforcement {
     /// The enforcement of Landlock.
     pub landlock: Landlock,
@@ -34,8 +35,8 @@ pub(crate) struct Enforcement {
     pub namespaces: Vec<String>,
     /// The network that the command sees.
     pub network: Option<Network>,
-    /// The kind of control group of the run, or its replacement.
-    pub cgroup: String,
+    /// True if the run has a control group. If not, processes and their memory are limited one by one.
+    pub cgroup: bool,
     /// True if this program was itself in a sandbox or a container, which may allow fewer layers than the machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outer_sandbox: bool,

@@ -129,13 +129,8 @@ fn become_run(
     if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").at("cgroup")?;
     }
-    let cgroup = match (&plan.cgroup, &namespaces) {
-        (Some(_), _) => "cgroup_v2",
-        (None, Ok(_)) => "rlimits+pid_namespace",
-        (None, Err(_)) => "rlimits",
-    };
     let mut enforcement =
-        Enforcement { cgroup: cgroup.to_owned(), outer_sandbox: super::is_nested(), ..Enforcement::default() };
+        Enforcement { cgroup: plan.cgroup.is_some(), outer_sandbox: super::is_nested(), ..Enforcement::default() };
     match namespaces {
         Ok(flags) => {
             if flags & libc::CLONE_NEWUSER != 0 {
