@@ -2,17 +2,15 @@
 //! about each program when it starts, and records it. Hooks of an agent report their tool calls to the supervisor.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
 
-use cp_common::coprocess::replace;
 use cp_common::{Code, Context, Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::hook::{self as hook_verb, Answer, Verb, input_hash, question};
-use super::run::{Args, exit_with_status, is_live, variables};
+use super::run::{Args, exit_with_status, is_live, replaced_by, variables};
 use crate::decision::shell_words;
 use crate::hook::{self, Moment, Verdict};
 use crate::hosts::Does;
@@ -54,17 +52,6 @@ fn replaced<T>(args: &Args, context: &Context) -> Result<T> {
 fn replaced_by_line<T>(line: &str, variables: &BTreeMap<&str, String>) -> Result<T> {
     let (shell, words) = shell_words(line)?;
     replaced_by(shell, &words[1..], variables)
-}
-
-/// Replaces this process by a program. Returns only on failure.
-pub(super) fn replaced_by<T>(
-    program: impl AsRef<OsStr>,
-    words: &[impl AsRef<OsStr>],
-    variables: &BTreeMap<&str, String>,
-) -> Result<T> {
-    let failed = replace(&program, words, variables);
-    let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
-    Err(Error::new(code, format!("{}: {failed}", program.as_ref().display())).with("rule", "not_executable"))
 }
 
 /// Answers a hook, or runs a line of the agent's shell as it is. The other verbs change a configuration.

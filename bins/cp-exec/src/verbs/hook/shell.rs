@@ -17,8 +17,7 @@ use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
 use crate::tools::filesystem;
-use crate::verbs::inside::replaced_by;
-use crate::verbs::run;
+use crate::verbs::run::{self, replaced_by};
 use cp_common::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {

@@ -3,13 +3,15 @@
 pub(crate) mod check;
 mod requests;
 
-use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::given::{note_unread_input, refuse_unread_file, unreadable};
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
+use cp_common::coprocess::replace;
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
 use cp_common::program::grant::inspect;
 use cp_common::program::idempotency::{self, Begun};
@@ -247,6 +249,17 @@ pub(super) fn answer(outcome: Result<FinishedRun>, is_passed: bool, context: &mu
 /// True unless the caller explicitly asks for JSON: the output of an agent is passed on, also into a pipe.
 pub(super) fn is_live(context: &Context) -> bool {
     !context.options.json && context.options.format != Some(Format::Json)
+}
+
+/// Replaces this process by a program. Returns only on failure.
+pub(super) fn replaced_by<T>(
+    program: impl AsRef<OsStr>,
+    words: &[impl AsRef<OsStr>],
+    variables: &BTreeMap<&str, String>,
+) -> Result<T> {
+    let failed = replace(&program, words, variables);
+    let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
+    Err(Error::new(code, format!("{}: {failed}", program.as_ref().display())).with("rule", "not_executable"))
 }
 
 /// Exits with the status of the command, as a chain loader does. If another failure counts more, standard error has it,
