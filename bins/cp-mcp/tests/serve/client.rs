@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::session::{Era, Session};
 
 /// What the tests allow.
-pub(super) const POLICY: &str = "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n\n[[exec.rule]]\ncommand = \"rm\"\ndecision = \"ask\"\n";
+pub(super) const POLICY: &str = "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\n\n[[exec.rule]]\ncommand = \"rm\"\ndecision = \"ask\"\n";
 
 /// A place with a policy.
 pub(super) fn place() -> Place {
