@@ -139,7 +139,7 @@ fn where_nobody_can_be_asked_a_preview_has_the_token_that_does_it() {
 fn what_is_the_owners_is_never_asked_of_a_client_and_passes_once_it_is_approved() {
     for era in ERAS {
         let place = with_file();
-        place.policy(&POLICY.replace("cgroup = false", "confirm = \"owner\""));
+        place.policy(&POLICY.replace("[exec]", "[exec]\nconfirm = \"owner\""));
         let mut client = start(&place, era, json!({ "elicitation": {} }));
         let paused = client.ask("tools/call", rm())["result"].clone();
         let error = &paused["structuredContent"]["error"];
