@@ -111,10 +111,13 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Follows the run until all processes have ended.
     pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
-        let mut looked = Instant::now();
+        let (mut looked, mut noted) = (Instant::now(), Instant::now());
         while !self.seen.closed {
             self.wait(repositories.as_deref());
-            self.prepared.open.iter().for_each(OpenRun::note_alive);
+            if noted.elapsed() >= SIGNAL_POLL {
+                self.prepared.open.iter().for_each(OpenRun::note_alive);
+                noted = Instant::now();
+            }
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
