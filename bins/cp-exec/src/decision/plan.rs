@@ -180,11 +180,16 @@ fn identify(view: &mut View, pinned: &Pinned) -> Result<()> {
 /// The files that the variables of the person for certificates name. A file with a private key, or without a
 /// certificate, is left out, because the command can read it.
 fn certificates() -> BTreeMap<String, String> {
+    let is_public = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.contains("-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY-----")
+    };
+    // Often all of them name one file.
+    let mut known = BTreeMap::new();
     let named = built_in().certificates.iter().filter_map(|name| {
         let file = PathBuf::from(std::env::var_os(name)?).canonicalize().ok()?;
-        let text = fs::read_to_string(&file).ok()?;
-        let is_public = text.contains("-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY-----");
-        Some((name.clone(), file.to_str().filter(|_| is_public)?.to_owned()))
+        let passed = *known.entry(file.clone()).or_insert_with_key(is_public);
+        Some((name.clone(), file.to_str().filter(|_| passed)?.to_owned()))
     });
     named.collect()
 }

@@ -145,7 +145,7 @@ pub(crate) fn on_own_path(name: &str) -> Option<PathBuf> {
 /// `env NAME` and `env -S NAME ARG…` stand for the program that `env` would run.
 fn script(path: &Path) -> Result<Option<(Vec<u8>, Vec<String>)>> {
     let failed = |e| Error::io("cannot be read", e).in_file(path);
-    let (mut text, file) = (Vec::new(), File::open(path).map_err(failed)?);
+    let (mut text, file) = (Vec::with_capacity(HEAD), File::open(path).map_err(failed)?);
     (&file).take(HEAD as u64).read_to_end(&mut text).map_err(failed)?;
     let mut head = [0; HEAD];
     head[..text.len()].copy_from_slice(&text);

@@ -90,7 +90,9 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Fai
 fn others(plan: &Plan, tmp: &Path, private: bool) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    let mut all: Vec<_> = pieces::settings().into_iter().map(|path| (path, READ)).collect();
+    // A view contains nothing undeclared, so all of it can be read.
+    let read = if private { vec!["/".into()] } else { pieces::settings() };
+    let mut all: Vec<_> = read.into_iter().map(|path| (path, READ)).collect();
     let mut add = |paths: &[&str], rights| all.extend(paths.iter().map(|path| (path.into(), rights)));
     // Programs and libraries lie in the same trees, so one rule covers both.
     add(pieces::trees(plan.profile), if plan.profile == Profile::Strict { READ } else { RUN });
@@ -102,8 +104,6 @@ fn others(plan: &Plan, tmp: &Path, private: bool) -> Vec<(PathBuf, BitFlags<Acce
         add(&[MESSAGE_QUEUES, TMP, "/dev/shm"], write());
         // The mounts of the view leave only the files of processes writable, and the kernel decides about these.
         add(&["/proc"], AccessFs::WriteFile | AccessFs::Truncate);
-        // The view contains nothing undeclared, so all of it can be read.
-        add(&["/"], READ);
     }
     let runs = plan.profile == Profile::Build && tmp == plan.tmpdir();
     all.push((tmp.to_owned(), if runs { write() | AccessFs::Execute } else { write() }));

@@ -158,12 +158,12 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
 
 /// Mounts a piece at its path.
 fn show(Piece { path, tree, is_directory, attributes }: &Piece) -> Result<(), Failure> {
-    // Only the `/tmp` of a session can contain links of an earlier command.
-    if let Some(link) = nofollow::first_link(path) {
-        return Err(Failure::changed(&link, "it is a link that an earlier command created"));
-    }
     let shown = place(path, *is_directory).and_then(|target| attach(tree, Attributes::Set(*attributes), &target));
-    shown.at(&format!("bind {}", path.display()))
+    // Only the `/tmp` of a session can contain links of an earlier command.
+    match shown.as_ref().err().and_then(|_| nofollow::first_link(path)) {
+        Some(link) => Err(Failure::changed(&link, "it is a link that an earlier command created")),
+        None => shown.at(&format!("bind {}", path.display())),
+    }
 }
 
 /// Creates a file of the system with other contents, or covers it where a declared tree contains it.
@@ -191,8 +191,11 @@ fn private_tmp(plan: &Plan, of_session: Option<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a mount point in the new root, and opens it.
+/// Opens a mount point in the new root, and creates it unless it exists. Fails if a link is on its path.
 fn place(path: &Path, directory: bool) -> io::Result<OwnedFd> {
+    if let Some(there) = nofollow::open(path)? {
+        return Ok(there);
+    }
     make(path, || {
         if directory {
             rustix::fs::mkdir(path, Mode::from_raw_mode(0o755))
@@ -204,9 +207,13 @@ fn place(path: &Path, directory: bool) -> io::Result<OwnedFd> {
 }
 
 /// Makes a path with its parents, unless it exists. Nothing is made in a declared tree that is read-only.
-fn make(path: &Path, attempt: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
-    fs::create_dir_all(path.parent().unwrap_or(path))?;
-    match attempt() {
+fn make(path: &Path, attempt: impl Fn() -> rustix::io::Result<()>) -> io::Result<()> {
+    let mut made = attempt();
+    if made == Err(Errno::NOENT) {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        made = attempt();
+    }
+    match made {
         Ok(()) | Err(Errno::EXIST | Errno::ROFS) => Ok(()),
         Err(e) => Err(e.into()),
     }

@@ -168,20 +168,23 @@ pub(super) const LIBRARIES: [&str; 12] = [
 /// Configuration that every command may read, one path a line.
 const SETTINGS: &str = include_str!("settings.txt");
 
+/// The directory of the names that end in `*`.
+const ETC: &str = "/etc";
+
 fn listed() -> impl Iterator<Item = &'static Path> {
     SETTINGS.lines().filter(|line| !line.starts_with('#')).map(Path::new)
 }
 
 /// The settings and the kernel's descriptions that may be read. They need not exist.
 pub(super) fn settings() -> Vec<PathBuf> {
+    let found: Vec<PathBuf> = fs::read_dir(ETC).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     let mut paths = Vec::new();
     for path in listed() {
-        match path.to_str().and_then(|text| text.strip_suffix('*')) {
+        match path.as_os_str().as_encoded_bytes().strip_suffix(b"*") {
             None => paths.push(path.to_owned()),
             Some(beginning) => {
-                let entries = path.parent().and_then(|above| fs::read_dir(above).ok()).into_iter().flatten().flatten();
-                let begins = |found: &PathBuf| found.as_os_str().as_encoded_bytes().starts_with(beginning.as_bytes());
-                paths.extend(entries.map(|entry| entry.path()).filter(begins));
+                let begins = |path: &&PathBuf| path.as_os_str().as_encoded_bytes().starts_with(beginning);
+                paths.extend(found.iter().filter(begins).cloned());
             }
         }
     }
@@ -214,6 +217,8 @@ mod tests {
     #[test]
     fn settings_lie_in_listed_directories() {
         assert!(listed().count() > 50);
-        assert!(listed().all(|path| ["/etc", "/proc", "/sys"].iter().any(|above| path.starts_with(above))));
+        assert!(listed().all(|path| [ETC, "/proc", "/sys"].iter().any(|above| path.starts_with(above))));
+        let mut begun = listed().filter(|path| path.to_string_lossy().contains('*'));
+        assert!(begun.all(|path| path.parent() == Some(Path::new(ETC))));
     }
 }
