@@ -85,7 +85,8 @@ impl Client {
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT));
         let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
-        let agent = ureq::Agent::with_parts(config.build(), sockets.chain(RustlsConnector::default()), net::Names);
+        let agent =
+            ureq::Agent::with_parts(config.build(), sockets.chain(RustlsConnector::default()), net::Names::default());
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),

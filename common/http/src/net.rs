@@ -2,9 +2,10 @@
 //! a stalled server or a slow resolver does not keep an interrupted program alive, and no second thread is needed.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -40,23 +41,33 @@ pub fn pause(time: Duration) -> bool {
     !cp_common::signals::interrupted()
 }
 
+/// The time for which the addresses of a name are used again. A name is resolved for each request, even if a connection
+/// is open.
+const LASTING: Duration = Duration::from_secs(10);
+
 /// Resolves names in a thread, which is abandoned if it takes too long.
-#[derive(Debug)]
-pub(super) struct Names;
+#[derive(Debug, Default)]
+pub(super) struct Names(Mutex<HashMap<Uri, (Instant, ResolvedSocketAddrs)>>);
 
 impl Resolver for Names {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        let found = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, addresses)) = found().get(uri).filter(|(at, _)| at.elapsed() < LASTING) {
+            return Ok(addresses.clone());
+        }
         let wait = Wait::new(timeout);
         let (sender, answer) = mpsc::sync_channel(1);
-        let (uri, config, endless) = (uri.clone(), config.clone(), NextTimeout { after: NotHappening, ..timeout });
-        std::thread::spawn(move || drop(sender.send(DefaultResolver::default().resolve(&uri, &config, endless))));
-        loop {
+        let (asked, config, endless) = (uri.clone(), config.clone(), NextTimeout { after: NotHappening, ..timeout });
+        std::thread::spawn(move || drop(sender.send(DefaultResolver::default().resolve(&asked, &config, endless))));
+        let resolved = loop {
             wait.check()?;
             match answer.recv_timeout(SLICE) {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
-                found => return found.ok().and_then(Result::ok).ok_or(Error::HostNotFound),
+                resolved => break resolved.ok().and_then(Result::ok).ok_or(Error::HostNotFound)?,
             }
-        }
+        };
+        found().insert(uri.clone(), (Instant::now(), resolved.clone()));
+        Ok(resolved)
     }
 }
 
@@ -136,11 +147,8 @@ impl Transport for Socket {
     fn is_open(&mut self) -> bool {
         // Between responses no bytes may arrive. Bytes or the end of the stream mean that the connection cannot be
         // reused.
-        let mut byte = [0];
-        matches!(
-            rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),
-            Err(Errno::WOULDBLOCK)
-        )
+        let received = rustix::net::recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(received, Err(Errno::WOULDBLOCK))
     }
 }
 
