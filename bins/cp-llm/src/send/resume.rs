@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use cp_common::stream::earlier;
@@ -14,8 +15,8 @@ use crate::engine::Work;
 /// The prompts that an earlier run has answered.
 pub(super) struct EarlierRun {
     file: PathBuf,
-    /// A short hash of the request hash, by index. There may be millions.
-    requests: HashMap<u64, u64>,
+    /// Fingerprints of the request hashes, by block and place. There may be millions, at four bytes each.
+    requests: HashMap<u64, Box<[Option<NonZeroU32>; 256]>>,
 }
 
 /// The members of a message that name the request.
@@ -32,7 +33,9 @@ impl EarlierRun {
         earlier::read(file, is_dry, |line| {
             let record = Record::parse(line).ok().filter(|record| record.ok && record.kind == Some(Kind::Message));
             if let Some(Ok(Answered { index, request_hash })) = record.map(|record| record.read()) {
-                requests.insert(index, fingerprint(&request_hash));
+                let (block, place) = block_and_place(index);
+                let block = requests.entry(block).or_insert_with(|| Box::new([None; 256]));
+                block[place] = Some(fingerprint(&request_hash));
             }
         })?;
         Ok(Self { file: file.to_owned(), requests })
@@ -41,8 +44,10 @@ impl EarlierRun {
     /// True if the prompt with this index has a message. Fails if the message answers another request, because the
     /// input or an option has changed.
     pub(super) fn has_answered(&self, index: u64, work: &Work) -> Result<bool> {
-        let Some(known) = self.requests.get(&index) else { return Ok(false) };
-        if fingerprint(work.request_hash().map_err(Error::fatal)?) == *known {
+        let (block, place) = block_and_place(index);
+        let known = self.requests.get(&block).and_then(|block| block[place]);
+        let Some(known) = known else { return Ok(false) };
+        if fingerprint(work.request_hash().map_err(Error::fatal)?) == known {
             return Ok(true);
         }
         let message = format!("the earlier output answers another request with index {index}");
@@ -54,6 +59,11 @@ impl EarlierRun {
     }
 }
 
-fn fingerprint(text: &str) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
+fn block_and_place(index: u64) -> (u64, usize) {
+    (index >> 8, usize::from(index.to_le_bytes()[0]))
+}
+
+fn fingerprint(text: &str) -> NonZeroU32 {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
+    NonZeroU32::MIN.saturating_add(u32::try_from(hash >> 32).unwrap_or(0))
 }
