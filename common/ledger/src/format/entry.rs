@@ -1,6 +1,6 @@
 //! An entry as a caller gives it, before it has a place in the ledger.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use cp_common::{Error, Result, json};
 use serde::Serialize;
@@ -218,7 +218,7 @@ impl Entry {
     /// Adds members in normal form to the data. The same name twice is a fault. All members are added in one call,
     /// because each call visits the earlier ones.
     fn add(&mut self, text: &[u8]) {
-        let mut names: HashSet<&[u8]> = members(&self.data).map(|(name, _)| name).collect();
+        let mut names: BTreeSet<&[u8]> = members(&self.data).map(|(name, _)| name).collect();
         if let Some((name, _)) = members(text).find(|(name, _)| !names.insert(name)) {
             let name = String::from_utf8_lossy(name);
             self.fault = Some(Error::validation(format!("data has the member \"{name}\" twice")));
@@ -288,7 +288,7 @@ fn is_lifted(name: &[u8], value: &[u8]) -> bool {
 /// True if the data of an object has a name that something beside it has too.
 fn data_is_apart(object: &[u8]) -> bool {
     let beside = members(object).filter(|(name, value)| !is_lifted(name, value));
-    let beside: HashSet<&[u8]> = beside.map(|(name, _)| name).collect();
+    let beside: BTreeSet<&[u8]> = beside.map(|(name, _)| name).collect();
     let data = member(object, "data").and_then(inside).filter(|_| !beside.is_empty());
     members(data.unwrap_or_default()).any(|(name, _)| beside.contains(name))
 }
