@@ -179,13 +179,14 @@ fn locks_of_ended_run_do_not_stay() {
             let make = "git init -q && git config user.name a && git config user.email b && echo a >f && git add f && git commit -qm a";
             outside(make).run().success();
             let before =
-                outside("touch .git/refs/heads/kept.lock; find .git -name cp-keep -prune -o -name '*.lock' -print")
+                outside("touch .git/refs/heads/kept.lock; find .git -name cp-keep -prune -o \\( -name '*.lock' -o -name gc.pid \\) -print")
                     .run()
                     .success()
                     .stdout;
             outside("echo b >f").run().success();
             // A stop while git waits for its editor, with other locks of git beside.
-            let leave = "touch .git/HEAD.lock .git/packed-refs.lock .git/refs/heads/x.lock; ";
+            let leave =
+                "touch .git/HEAD.lock .git/packed-refs.lock .git/refs/heads/x.lock; echo 38 sandbox >.git/gc.pid; ";
             let hold = "GIT_EDITOR='touch held; sleep 60; :' git commit -a";
             let script = format!(
                 "{leave} {}",
@@ -213,7 +214,10 @@ fn locks_of_ended_run_do_not_stay() {
                 drop(run.finish());
             }
             exec.ask(&["--", "true"]);
-            let locks = outside("find .git -name cp-keep -prune -o -name '*.lock' -print").run().success().stdout;
+            let locks = outside("find .git -name cp-keep -prune -o \\( -name '*.lock' -o -name gc.pid \\) -print")
+                .run()
+                .success()
+                .stdout;
             let expected = match holder {
                 "nobody" => before.clone(),
                 "descriptor" => format!("{before}.git/config.lock\n"),
@@ -225,7 +229,7 @@ fn locks_of_ended_run_do_not_stay() {
                 other.kill();
             }
             if holder == "nobody" {
-                outside("rm .git/refs/heads/kept.lock; git add f && git commit -qm c").run().success();
+                outside("rm .git/refs/heads/kept.lock; git add f && git commit -qm c && git gc -q").run().success();
             }
         }
     }

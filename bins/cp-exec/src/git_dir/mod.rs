@@ -249,8 +249,10 @@ fn special_entries(tree: &Tree) -> impl Iterator<Item = PathBuf> {
     tree.paths_of(&[FileKind::Link, FileKind::Other])
 }
 
+/// The files by which git knows that it is at work in a repository.
 fn lock_files(tree: &Tree) -> impl Iterator<Item = PathBuf> {
-    tree.paths_of(&[FileKind::File]).filter(|path| path.extension().is_some_and(|end| end == "lock"))
+    let is_lock = |path: &PathBuf| path.extension().is_some_and(|end| end == "lock") || path.ends_with("gc.pid");
+    tree.paths_of(&[FileKind::File]).filter(is_lock)
 }
 
 /// The text of a small regular file. Does not block, and does not follow a link.
