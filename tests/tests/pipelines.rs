@@ -216,3 +216,18 @@ fn failed_rows_are_empty_lines_in_text_format() {
 }
 
 const ROW: &str = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n";
+
+#[test]
+fn format_of_a_person_is_none_of_the_programs_that_programs_start() {
+    let place = Place::new();
+    for format in ["json", "text", "raw"] {
+        for line in ["cp-toolloop hi", "cp-ask hi", "cp-ask -c hi"] {
+            place.home.write("config/cp.toml", "");
+            let by_variable = format!("export CP_BACKEND=stub CP_FORMAT={format}; {line}");
+            assert!(place.sh(&by_variable).success().stdout.contains("stub response"), "{by_variable}");
+            place.home.write("config/cp.toml", format!("format = \"{format}\"\n"));
+            let by_file = format!("CP_BACKEND=stub {line}");
+            assert!(place.sh(&by_file).success().stdout.contains("stub response"), "{by_file} {format}");
+        }
+    }
+}

@@ -56,7 +56,7 @@ impl Part {
 
     /// cp-mcp for these servers.
     pub(crate) fn of_servers(servers: &[String]) -> Self {
-        let mut words: Vec<OsString> = ["call", "--format", "json"].map(OsString::from).into();
+        let mut words: Vec<OsString> = vec!["call".into()];
         words.extend(servers.iter().map(|server| format!("--mcp={server}").into()));
         Self { options: OF_SERVERS, ..Self::new("cp-mcp", words) }
     }
@@ -117,7 +117,7 @@ impl Part {
         };
         let mut words: Vec<OsString> = self.words.iter().cloned().chain(more).collect();
         if self.is_ours {
-            words.push("--closed".into());
+            words.extend(["--closed", "--format", "json"].map(OsString::from));
             words.extend(context.handed_on());
         }
         Ok(none.insert(Child::start(name_of(&self.program), &cmd(find(&self.program)?, words), self.options)?))
