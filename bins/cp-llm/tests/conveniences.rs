@@ -72,7 +72,7 @@ fn option_files_may_be_pipes() {
         "printf '{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}\\n' a b >in; cp-llm --rows <in | head -1 >out",
     )
     .success();
-    let resumed = bash("cp-llm --rows --skip-done <(cat out; printf torn) <in").success();
+    let resumed = bash("cp-llm --rows --skip-done <(cat out; printf {\\\"ok\\\":tr) <in").success();
     let answers = resumed.of("message");
     assert_eq!((resumed.closing()["data"]["skipped"].as_u64(), answers.len()), (Some(1), 1));
     assert_eq!(answers[0]["index"], 1, "the place in the input");

@@ -150,10 +150,43 @@ fn resume_is_exclusive() {
     assert_eq!((server.requests().len(), llm.work.read("out")), (1, String::new()));
     // An incomplete line is removed after its writer has ended.
     first.kill();
-    llm.work.write("out", "torn");
+    llm.work.write("out", "{\"ok\":tr");
     let third = resume(&llm, "out", &[], &input).wait().success();
     assert_eq!((third.stdout.len(), server.requests().len()), (0, 4));
     assert_eq!(outcomes(&llm.work.records("out")).len(), 3);
+}
+
+/// What `--skip-done` names is only ever cut or continued if all of it is records.
+#[test]
+fn resume_of_other_files_changes_nothing_and_asks_nothing() {
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "fine"); 3]);
+    let input = rows(0..3).concat();
+    let record = llm.feed(&["-m", "m", "--rows"], &rows(0..1)[0]).stdout;
+    let asked = server.requests().len();
+    let others = ["id,text\n1,one\n2,two", "hello", "hello\n", "{\"a\":1}\n", "\n", "{\"ok", "{\"ok\":true}"];
+    for (number, other) in others.into_iter().enumerate() {
+        // The control is the beginning of a record, which a kill leaves.
+        let is_torn = "{\"ok\":true,".starts_with(other) && !other.ends_with('}');
+        for before in ["", &record] {
+            let (name, text) = (format!("out{number}{}", before.len()), format!("{before}{other}"));
+            llm.work.write(&name, &text);
+            let ran = llm.feed(&["-m", "m", "--rows", "--dry-run", "--skip-done", &name], &input);
+            assert_eq!((ran.status, llm.work.read(&name)), (if is_torn { 0 } else { 2 }, text), "{other:?} {ran:?}");
+            if !is_torn {
+                let ran = llm.feed(&["-m", "m", "--rows", "--skip-done", &name], &input);
+                let error = ran.failed(2, "E_VALIDATION");
+                let line = 1 + before.lines().count();
+                assert!(error["message"].as_str().unwrap().contains(&format!("line {line} is")), "{error}");
+                assert_eq!(llm.work.read(&name), format!("{before}{other}"));
+            }
+        }
+    }
+    // A table cannot be continued, and says so before anything is paid.
+    for format in ["text", "raw"] {
+        let ran = resume(&llm, "table", &["--format", format], &input).wait();
+        assert!(ran.status == 2 && ran.stderr.contains("records"), "{ran:?}");
+    }
+    assert_eq!((server.requests().len(), llm.work.read("table")), (asked, String::new()));
 }
 
 #[test]

@@ -48,7 +48,8 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { request, direct } = args;
     let (source, engine, requests) = request.prepared(direct, context)?;
-    let table = requests.table.as_ref().filter(|_| context.out.format() == Format::Text);
+    let format = context.out.format();
+    let table = requests.table.as_ref().filter(|_| format == Format::Text);
     let writer = table.map(|(table, _)| request.writer(table, &engine, &direct.column)).transpose()?.flatten();
     if let Some(recording) = &direct.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
@@ -62,16 +63,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let outcome = work.and_then(|mut work| shared.message(&mut work, &mut listener));
         Completed { place, outcome, warnings: listener.warnings }
     };
+    let earlier = direct.resume.as_deref().map(|out| EarlierRun::read(out, format, direct.dry_run)).transpose()?;
     let jobs = in_parallel.then(|| Jobs::new(direct.jobs.into(), answered)).transpose()?;
-    let mut send = Send {
-        request,
-        direct,
-        engine,
-        requests,
-        earlier: direct.resume.as_deref().map(|out| EarlierRun::read(out, direct.dry_run)).transpose()?,
-        jobs,
-        writer,
-    };
+    let mut send = Send { request, direct, engine, requests, earlier, jobs, writer };
     // No other process may resume this output while it is written.
     if source == Source::Input && direct.resume.is_none() {
         earlier::hold_stdout();

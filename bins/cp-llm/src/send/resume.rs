@@ -5,8 +5,9 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use cp_common::output::Format;
 use cp_common::stream::earlier;
-use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::record::Kind;
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 
@@ -28,11 +29,13 @@ struct Answered {
 
 impl EarlierRun {
     /// Reads the output of the earlier run, and locks it unless this is a dry run.
-    pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
+    pub(super) fn read(file: &Path, format: Format, is_dry: bool) -> Result<Self> {
         let mut requests = HashMap::new();
-        earlier::read(file, is_dry, |line| {
-            let record = Record::parse(line).ok().filter(|record| record.ok && record.kind == Some(Kind::Message));
-            if let Some(Ok(Answered { index, request_hash })) = record.map(|record| record.read()) {
+        earlier::read(file, format, is_dry, |record| {
+            if record.ok
+                && record.kind == Some(Kind::Message)
+                && let Ok(Answered { index, request_hash }) = record.read()
+            {
                 let (block, place) = block_and_place(index);
                 let block = requests.entry(block).or_insert_with(|| Box::new([None; 256]));
                 block[place] = Some(fingerprint(&request_hash));

@@ -10,7 +10,7 @@ use cp_common::coprocess::{Child, ChildOptions, cmd, find};
 use cp_common::output::Place;
 use cp_common::stream::jobs::Jobs;
 use cp_common::stream::{earlier, filter};
-use cp_common::wire::record::Record;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -206,13 +206,6 @@ pub(super) struct EarlierRow {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    data: Data,
-}
-
-#[derive(Deserialize)]
 struct Data {
     index: u64,
     run_id: Option<String>,
@@ -225,14 +218,14 @@ impl EarlierRun {
     pub(super) fn read(file: &Path, context: &Context) -> Result<Self> {
         cp_policy::check_writable(&context.home, file)?;
         let mut rows = HashMap::<u64, EarlierRow>::new();
-        earlier::read(file, false, |line| {
-            let Ok(Line { kind, data }) = serde_json::from_slice(line) else { return };
+        earlier::read(file, context.out.format(), false, |record| {
+            let Ok(data) = record.read::<Data>() else { return };
             let row = rows.entry(data.index).or_default();
-            match (kind, data) {
-                ("item", Data { run_id: Some(run), request: Some(request), .. }) if row.run != run => {
+            match (record.kind, data) {
+                (Some(Kind::Item), Data { run_id: Some(run), request: Some(request), .. }) if row.run != run => {
                     *row = EarlierRow { run, request, is_answered: false };
                 }
-                ("message", data) => row.is_answered |= data.tool_calls.is_some_and(|calls| calls.is_empty()),
+                (Some(Kind::Message), data) => row.is_answered |= data.tool_calls.is_some_and(|calls| calls.is_empty()),
                 _ => {}
             }
         })?;
