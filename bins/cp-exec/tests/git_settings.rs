@@ -47,6 +47,21 @@ fn owner_hooks_run_inside_sandbox() {
 }
 
 #[test]
+fn maintenance_of_git_is_done_when_its_command_ends() {
+    for who in everyone() {
+        let exec = repository(who);
+        // Git estimates the number of loose objects from one of 256 directories.
+        owner(&exec, "git config gc.auto 1 && for i in $(seq 1500); do echo $i >n$i; done && git add .");
+        assert_eq!(owner(&exec, "ls .git/objects/pack"), "", "{who:?}");
+        let (answer, status) = exec.sh("git commit -qm b; sleep 0.1");
+        assert_eq!(status, 0, "{who:?}: {answer}");
+        assert!(!answer.to_string().contains("still running"), "{who:?}: {answer}");
+        let left = owner(&exec, "ls .git/objects/pack | grep -c 'pack$'; ls .git | grep '^gc'; git gc -q && git fsck");
+        assert_eq!(left, "1\n", "{who:?}");
+    }
+}
+
+#[test]
 fn linked_working_tree_with_outside_repository_keeps_commits() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
