@@ -58,7 +58,6 @@ const KEPT: [(&str, &str, Where); 37] = [
     ("cp-llm batch submit", "TEXT", Stored),
     ("cp-llm batch submit", "--system", Stored),
     ("cp-llm batch submit", "--model", Stored),
-    ("cp-llm batch submit", "--fail-on", Stored),
     // What a run needs to go on, in a file for its owner only.
     ("cp-toolloop", "--backend", Stored),
     ("cp-toolloop", "--stub-script", Stored),

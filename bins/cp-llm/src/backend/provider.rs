@@ -28,6 +28,7 @@ fn ollama(given: &str) -> String {
     if given.contains("://") {
         return format!("{}/v1", given.replacen("://0.0.0.0", "://127.0.0.1", 1));
     }
+    let (given, path) = given.split_at(given.find('/').unwrap_or(given.len()));
     let is_bare = given.parse::<Ipv6Addr>().is_ok();
     let authority = if is_bare { format!("[{given}]") } else { given.to_owned() };
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
@@ -37,7 +38,7 @@ fn ollama(given: &str) -> String {
         ("[::]", port) => ("[::1]", port),
         parts => parts,
     };
-    format!("http://{name}:{port}/v1")
+    format!("http://{name}:{port}{path}/v1")
 }
 
 #[cfg(test)]
@@ -58,6 +59,8 @@ mod tests {
             ("", "http://127.0.0.1:11434/v1"),
             ("0.0.0.0", "http://127.0.0.1:11434/v1"),
             (":9000", "http://127.0.0.1:9000/v1"),
+            ("127.0.0.1:9000/ollama/", "http://127.0.0.1:9000/ollama/v1"),
+            ("gateway/ollama", "http://gateway:11434/ollama/v1"),
             ("box", "http://box:11434/v1"),
             (" \"box:12\" ", "http://box:12/v1"),
             ("http://box", "http://box/v1"),

@@ -29,6 +29,7 @@ use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
 use crate::wire_api::Request;
+use crate::wire_api::ends::SUCCESSES;
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]
@@ -67,7 +68,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "DURATION", value_parser = positive_seconds, default_value = "600s", help_heading = "Limits")]
     timeout: f64,
     /// Ends that are failures although the answer is whole, or was cut at --max-tokens
-    #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
+    #[arg(long, value_name = "REASON,…", value_delimiter = ',', value_parser = SUCCESSES, help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
     /// The tools that the model may call, as a JSON list
     #[arg(long = "tool-schemas", value_name = "FILE", help_heading = "Request")]

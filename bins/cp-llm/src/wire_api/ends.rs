@@ -29,6 +29,9 @@ const ENDS: [(&str, &str, &str); 15] = [
     ),
 ];
 
+/// The ends that can be successes.
+pub(crate) const SUCCESSES: [&str; 4] = ["end_turn", "stop_sequence", "tool_use", "max_tokens"];
+
 /// Our name for an end, or its own spelling if it is not known.
 pub(super) fn named(api: &str, spelled: &str) -> String {
     let lower = spelled.to_ascii_lowercase();
