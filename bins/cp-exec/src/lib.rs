@@ -39,6 +39,7 @@ mod verbs {
     pub(crate) mod allow;
     pub(crate) mod approve;
     pub(crate) mod doctor;
+    pub(crate) mod edit;
     pub(crate) mod hook;
     pub(crate) mod inside;
     pub(crate) mod policy;
@@ -113,7 +114,7 @@ pub static PROGRAM: Program = Program {
         ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
     ],
     schemas: cp_common::schemas!(
-        approvals decision exec_result hook_changed hook_answer item policy policy_changed run_undone
+        approvals decision edited exec_result hook_answer item policy run_undone
     ),
     checks: verbs::doctor::checks,
     credentials: None,
@@ -153,10 +154,9 @@ mod schemas {
         same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
         same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::run::check::Answer)));
         same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
-        same_or_update(here, "hook_changed", &schema_for!(crate::verbs::hook::install::Changed));
+        same_or_update(here, "edited", &schema_for!(crate::verbs::edit::Edited));
         same_or_update(here, "hook_answer", &schema_for!(crate::verbs::hook::Answer));
         same_or_update(here, "policy", &schema_for!(crate::verbs::policy::Shown));
-        same_or_update(here, "policy_changed", &schema_for!(crate::verbs::policy::additions::Extended));
         same_or_update(here, "run_undone", &schema_for!(crate::verbs::undo::Undone));
     }
 }

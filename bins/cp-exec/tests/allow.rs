@@ -77,7 +77,7 @@ fn grant_everywhere_holds_in_other_projects() {
     let ran = exec.command(&["--", "seq", "1"]).current_dir(exec.root.join("other")).run();
     ran.success();
     let (again, status) = exec.ask(&["allow", "program", "seq"]);
-    assert_eq!((status, &again["data"]["written"]), (0, &json!(false)), "{again}");
+    assert_eq!((status, &again["data"]["changed"]), (0, &json!(false)), "{again}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn line(exec: &Exec, directory: &str, line: &str) -> (Value, i32) {
 fn type_with_token(exec: &Exec, directory: &str, words: &[&str]) {
     let run = |more: &[&str]| exec.command(&[words, more].concat()).current_dir(exec.root.join(directory)).run();
     let token = run(&["--dry-run"]).success().data()["confirm_token"].as_str().unwrap().to_owned();
-    assert_eq!(run(&["--confirm", &token]).success().data()["written"], true);
+    assert_eq!(run(&["--confirm", &token]).success().data()["changed"], true);
 }
 
 /// A place with the starter policy and two projects.

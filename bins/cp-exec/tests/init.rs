@@ -11,7 +11,7 @@ use crate::exec::{Exec, Who};
 /// A place with a starter policy.
 fn begun() -> Exec {
     let exec = Exec::without_policy();
-    assert_eq!(exec.ask(&["policy", "init"]).0["data"]["written"], true);
+    assert_eq!(exec.ask(&["policy", "init"]).0["data"]["changed"], true);
     exec
 }
 
@@ -106,10 +106,10 @@ fn policy_init_adds_missing_values_to_project_after_confirmation() {
     let shown = exec.ask(&[&asked[..], &["--dry-run"]].concat()).0["data"].clone();
     let change = &shown["preview"]["changes"][0];
     let added = change["after"]["difference"].as_str().unwrap();
-    assert!(added.starts_with(&format!("[project.\"{}\"]\n", exec.work.display())), "{shown}");
-    assert!(added.contains("\nexecute = [\".\"]\n"), "{shown}");
-    assert_eq!((&change["action"], &change["resource"]), (&json!("add"), &json!("policy")), "{shown}");
-    assert_eq!(exec.confirmed(&asked)["adds"], added);
+    assert!(added.contains(&format!("+[project.\"{}\"]\n", exec.work.display())), "{shown}");
+    assert!(added.contains("\n+execute = [\".\"]\n") && !added.contains("\n-"), "{shown}");
+    assert_eq!((&change["action"], &change["resource"]), (&json!("edit"), &json!("file")), "{shown}");
+    assert_eq!(exec.confirmed(&asked)["difference"], added);
     let after = policy_of(&exec);
     assert!(["# mine\n", "[\"true\"] # one\n"].iter().all(|kept| after.contains(kept)), "{after}");
     let policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
@@ -118,7 +118,7 @@ fn policy_init_adds_missing_values_to_project_after_confirmation() {
     assert!(!["*", "ls", "cargo"].iter().any(|name| own.contains(&json!(name))), "{policy}");
     assert_eq!(policy["exec"]["allowed_commands"], json!(["true"]), "the others are as before");
     let (again, status) = exec.ask(&asked);
-    assert_eq!((status, &again["data"]["written"]), (0, &json!(false)), "nothing is missing any more: {again}");
+    assert_eq!((status, &again["data"]["changed"]), (0, &json!(false)), "nothing is missing any more: {again}");
     assert_eq!(policy_of(&exec), after);
 }
 
@@ -127,18 +127,18 @@ fn policy_init_copies_no_project_text() {
     cp_testkit::needs!("npm");
     cp_testkit::needs!("python3");
     let evil = "x\"]\n[exec]\nallowed_commands = [\"evil\"] #";
-    let exec = Exec::without_policy();
+    let exec = begun();
     let below = exec.work.join(evil);
     std::fs::create_dir(&below).unwrap();
     for name in ["package.json", "justfile", "a\"] evil.py", "evil\nrm.js"] {
         std::fs::write(below.join(name), format!("{{\"scripts\": {{\"{}\": \"x\"}}}}", evil.escape_debug())).unwrap();
     }
-    let begun = exec.command(&["policy", "init", "--for"]).arg(&below).run().success().data();
-    assert_eq!(begun["found"][0], "python (*.py)", "{begun}");
-    assert!(!begun["found"].to_string().contains("evil"), "{begun}");
+    let added = exec.confirmed(&["policy", "init", "--for", below.to_str().unwrap()]);
+    assert_eq!(added["notes"][0], "python (*.py)", "{added}");
+    assert!(!added["notes"].to_string().contains("evil"), "{added}");
     // The directory of the project is the name of its table.
-    let (_, values) = begun["adds"].as_str().unwrap().split_once('\n').unwrap();
-    assert!(!values.contains("evil"), "{begun}");
+    let (_, values) = added["difference"].as_str().unwrap().split_once("+[project.").unwrap();
+    assert!(!values.split_once('\n').unwrap().1.contains("evil"), "{added}");
     let mut policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
     let tables = policy.as_object_mut().unwrap().remove("project").unwrap();
     assert_eq!(tables.as_object().unwrap().keys().collect::<Vec<_>>(), [&below.display().to_string()]);
@@ -147,12 +147,15 @@ fn policy_init_copies_no_project_text() {
 
 /// The answer of `--for` about Python in a project with this environment.
 fn environment(make: impl Fn(&Path)) -> Value {
-    let exec = Exec::without_policy();
+    let exec = begun();
     exec.write("main.py", "");
     exec.write(".venv/pyvenv.cfg", "home = /etc\n");
     exec.work.directory(".venv/bin");
     make(&exec.work);
-    exec.ask(&["policy", "init", "--for", "."]).0["data"].clone()
+    let mut data = exec.confirmed(&["policy", "init", "--for", "."]);
+    let difference = data["difference"].as_str().unwrap();
+    data["adds"] = difference.lines().filter(|line| line.starts_with('+')).collect::<String>().into();
+    data
 }
 
 #[test]
@@ -163,7 +166,7 @@ fn virtual_environment_requires_known_interpreter() {
         python(work);
         std::fs::write(work.join(".venv/bin/pytest"), "#!/x\n").unwrap();
     });
-    assert!(!sound["found"].to_string().contains("missing"), "the control: {sound}");
+    assert!(!sound["notes"].to_string().contains("missing"), "the control: {sound}");
     assert!(!sound["adds"].to_string().contains(".venv"), "its programs run by their paths: {sound}");
     assert!(!sound["adds"].to_string().contains("/etc"), "its own description is not trusted: {sound}");
 
@@ -172,7 +175,7 @@ fn virtual_environment_requires_known_interpreter() {
             std::fs::write(work.join("python3"), "#!/bin/sh\n").unwrap();
             symlink(target, work.join(".venv/bin/python3")).unwrap();
         });
-        assert!(hostile["found"][1].as_str().unwrap().contains(".venv"), "{target}: {hostile}");
+        assert!(hostile["notes"][1].as_str().unwrap().contains(".venv"), "{target}: {hostile}");
         assert!(!hostile["adds"].to_string().contains(".venv"), "{target}: {hostile}");
     }
     let outside = environment(|work| {
@@ -201,7 +204,7 @@ fn virtual_environment_in_directory_of_any_name_is_used() {
         symlink("/usr/bin/python3", project.directory(".venv/bin").join("python3")).unwrap();
         let asked = |arguments: &[&str]| exec.command(arguments).current_dir(&project).run();
         let begun = asked(&["policy", "init", "--for", "."]).success().data();
-        assert!(!begun["found"].to_string().contains("missing"), "{name:?}: {begun}");
+        assert!(!begun["notes"].to_string().contains("missing"), "{name:?}: {begun}");
         let prefix = asked(&["--", ".venv/bin/python3", "main.py"]).success().data()["stdout"].clone();
         assert_eq!(prefix, format!("{}\n", project.join(".venv").display()), "{name:?}");
         std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
@@ -216,7 +219,7 @@ fn policy_init_ignores_links() {
         symlink("../outside/Cargo.toml", exec.work.join(name)).unwrap();
     }
     exec.write("Makefile", "");
-    let found = exec.ask(&["policy", "init", "--for", "."]).0["data"]["found"].clone();
+    let found = exec.ask(&["policy", "init", "--for", "."]).0["data"]["notes"].clone();
     assert_eq!(found, json!(["make (Makefile)"]));
 }
 

@@ -42,7 +42,7 @@ fn node_project_runs_builds_and_tests() {
     cp_testkit::needs!("npm");
     let exec = project(include_str!("data/projects/node.txt"));
     let begun = begin(&exec, &[]);
-    assert_eq!(begun["found"][0], "node (package.json, *.js)", "{begun}");
+    assert_eq!(begun["notes"][0], "node (package.json, *.js)", "{begun}");
     assert_eq!(printed(&exec, &["node", "index.js"]), "index\n");
     assert!(printed(&exec, &["npm", "run", "build"]).contains("built"));
     assert!(exec.work.join("out.txt").exists());
@@ -59,7 +59,7 @@ fn python_project_uses_active_environment() {
     let Some(environment) = pytest_environment() else { return };
     let exec = project(include_str!("data/projects/python.txt"));
     let begun = begin(&exec, &[("VIRTUAL_ENV", &environment)]);
-    assert!(!begun["found"].to_string().contains("missing"), "{begun}");
+    assert!(!begun["notes"].to_string().contains("missing"), "{begun}");
     let [python, pytest] = ["python3", "pytest"].map(|name| format!("{}/bin/{name}", environment.display()));
     assert_eq!(Path::new(printed(&exec, &[&python, "main.py"]).trim()), environment.canonicalize().unwrap());
     for words in [&[pytest.as_str(), "-q"][..], &[&python, "-m", "pytest", "-q"]] {

@@ -56,7 +56,8 @@ impl Settings {
         }
     }
 
-    fn grant(&mut self, project: Project) {
+    /// Adds the grants of a project to those of every project.
+    pub(crate) fn grant(&mut self, project: Project) {
         let Self { exec, paths, .. } = self;
         exec.network = exec.network.with(&project.network);
         exec.allowed_commands.extend(project.allowed_commands);
@@ -225,8 +226,7 @@ pub(crate) struct Loaded {
     pub settings: Settings,
     /// Its file; `None` for the built-in policy.
     pub file: Option<PathBuf>,
-    pub text: String,
-    /// The hash of the text.
+    /// The hash of its text.
     pub sha256: String,
     /// The uid of the file's owner. `~` is this user's home, and directories of programs may belong to this user.
     pub owner: u32,
@@ -239,13 +239,13 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
     let found = read.as_ref().map(|_| file.to_owned());
     let (text, owner) = read.unwrap_or_else(|| (String::new(), rustix::process::getuid().as_raw()));
     let settings = parse(&text).map_err(|e| e.in_file(file).fatal())?;
-    Ok(Loaded { file: found, sha256: sha256(text.as_bytes()), text, ..Loaded::of(settings, owner) })
+    Ok(Loaded { file: found, sha256: sha256(text.as_bytes()), ..Loaded::of(settings, owner) })
 }
 
 impl Loaded {
     /// Settings without a file.
     pub(crate) fn of(settings: Settings, owner: u32) -> Self {
-        Self { settings, file: None, text: String::new(), sha256: String::new(), owner, home: home_of(owner) }
+        Self { settings, file: None, sha256: String::new(), owner, home: home_of(owner) }
     }
 }
 

@@ -17,7 +17,8 @@ use cp_egress::{Destination, Network};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::policy::additions::Extended;
+use super::edit::Edit;
+use super::policy::additions::{edit_policy, extended};
 use super::policy::project;
 use crate::decision::{check_variables, on_own_path, resolve};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
@@ -29,7 +30,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["preview"],
     examples: &["cp-exec policy init && {} allow network example.org --dry-run"],
     events: &["policy.allow"],
-    ..VerbDoc::new("allow", Class::Write, "policy_changed")
+    ..VerbDoc::new("allow", Class::Write, "edited")
 };
 
 /// Allow a name of the network, a program, a path or a variable for the commands of this project
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (file, base) = (context.home.policy_file(), context.base()?);
     let arguments = (&file, &base, args.kind, &args.values, args.everywhere);
     confirm::write(&DOC, &arguments, &args.write, context, |context| {
-        grant(&file, args.kind, &args.values, args.everywhere, context)?.plan(DOC.events[0])
+        grant(&file, args.kind, &args.values, args.everywhere, context)?.plan()
     })
 }
 
@@ -101,10 +102,10 @@ pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result
         let Ok(granted) = grant(&file, *kind, std::slice::from_ref(value), false, context) else { continue };
         let name = kind.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default();
         let question = format!("cp-exec: allow {name} {} for this project? [y/N] ", printable(&quoted(value)));
-        if granted.adds.is_empty() || confirms(&question)? != Some(true) {
+        if !granted.is_change() || confirms(&question)? != Some(true) {
             continue;
         }
-        granted.store(DOC.events[0], context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
+        granted.store(context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
         is_stored = true;
     }
     if is_stored {
@@ -113,8 +114,8 @@ pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result
     Ok(())
 }
 
-/// The policy with what lets commands use the values.
-fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: &Context) -> Result<Extended> {
+/// The edit of the policy that lets commands use the values.
+fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: &Context) -> Result<Edit> {
     let loaded = load(file)?;
     if loaded.file.is_none() {
         let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
@@ -125,8 +126,10 @@ fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: 
         project::check(&policy.base, &policy.loaded.home, &policy.cp_home)?;
     }
     let project = (!everywhere).then(|| named(&policy, &policy.base)).transpose()?;
-    let additions = values.iter().map(|value| kind.additions(&policy, value)).collect::<Result<Vec<_>>>()?.concat();
-    Extended::of(file, &policy.loaded.text, project, additions, true)
+    let grants = values.iter().map(|value| kind.grants(&policy, value)).collect::<Result<Vec<_>>>()?.concat();
+    edit_policy(DOC.events[0], file, project.clone(), |text| {
+        extended(text.unwrap_or_default(), project.as_deref(), &grants, true)
+    })
 }
 
 impl Kind {
@@ -137,26 +140,25 @@ impl Kind {
         Some((Self::from_str(kind, false).ok()?, value.clone()))
     }
 
-    /// The additions that let commands of this policy use a value; none if they may already.
-    fn additions(self, policy: &Policy, value: &str) -> Result<Vec<Value>> {
+    /// What lets commands of this policy use a value; nothing if they may already.
+    fn grants(self, policy: &Policy, value: &str) -> Result<Vec<Value>> {
         let exec = policy.exec();
         match self {
             Self::Network => {
                 Destination::parse(value).map_err(|why| Error::validation(why).with("rule", "network"))?;
-                let is_known = exec.network.destinations().iter().any(|known| known.to_string() == value);
-                if is_known || exec.network == Network::Host {
+                if exec.network == Network::Host {
                     return Ok(Vec::new());
                 }
                 let host = value.split([':', '=']).next().unwrap_or_default();
                 let groups = project::CATALOGUE.group.iter();
                 let of_name = groups.filter(|group| group.registries.iter().any(|name| name == host));
                 let online = of_name.map(|group| group.online.clone());
-                Ok([json!({ "exec": { "network": [value] } })].into_iter().chain(online).collect())
+                Ok([json!({ "network": [value] })].into_iter().chain(online).collect())
             }
             Self::Env => {
                 let variable = [(value.to_owned(), String::new())].into();
                 check_variables(&[value.to_owned()], &variable)?;
-                Ok(missing(check_variables(&exec.env_allow, &variable).is_ok(), "exec", "env_allow", value))
+                Ok(missing(check_variables(&exec.env_allow, &variable).is_ok(), "env_allow", value))
             }
             Self::Program => program(policy, value),
             Self::Read => path(policy, Access::Read, value),
@@ -165,8 +167,8 @@ impl Kind {
     }
 }
 
-fn missing(is_known: bool, section: &str, key: &str, value: &str) -> Vec<Value> {
-    if is_known { Vec::new() } else { vec![json!({ section: { key: [value] } })] }
+fn missing(is_known: bool, key: &str, value: &str) -> Vec<Value> {
+    if is_known { Vec::new() } else { vec![json!({ key: [value] })] }
 }
 
 /// A program with its files. A path must lie in the project or be given as it is; a name is looked up as a shell does.
@@ -182,13 +184,12 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Value>> {
     if name.is_empty() || name.starts_with("cp-") {
         return Err(never(value, "nothing would decide about what it destroys, publishes or governs"));
     }
-    let is_allowed = |word: &str| exec.allows_all() || exec.allowed_commands.iter().any(|allowed| allowed == word);
     if value.contains('/') {
         let path = existing(policy, value)?;
         let executes = policy.bounds.lists(Access::Execute, &path);
-        return Ok(missing(executes, "paths", "execute", &escaped(&named(policy, &path)?)));
+        return Ok(missing(executes, "execute", &escaped(&named(policy, &path)?)));
     }
-    let mut added = missing(is_allowed(name), "exec", "allowed_commands", name);
+    let mut added = vec![json!({ "allowed_commands": [name] })];
     if resolve(policy, name).is_ok() {
         return Ok(added);
     }
@@ -205,10 +206,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Value>> {
             .hint(format!("allow its path: cp-exec allow program {}", found.display())));
     }
     let paths = [escaped(&named(policy, &file)?)];
-    added.push(json!({
-        "exec": { "pin": { name: named(policy, &found)? } },
-        "paths": { "read": paths, "execute": paths },
-    }));
+    added.push(json!({ "pin": { name: named(policy, &found)? }, "read": paths, "execute": paths }));
     Ok(added)
 }
 
@@ -217,7 +215,7 @@ fn path(policy: &Policy, access: Access, value: &str) -> Result<Vec<Value>> {
     if let Some(why) = policy.never_granted(access, &path) {
         return Err(never(value, why));
     }
-    Ok(missing(policy.bounds.lists(access, &path), "paths", access.name(), &escaped(&named(policy, &path)?)))
+    Ok(missing(policy.bounds.lists(access, &path), access.name(), &escaped(&named(policy, &path)?)))
 }
 
 fn never(value: &str, why: &str) -> Error {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::hosts::{Command, Host, Seed, add_hook, text_of};
 use crate::policy::Policy;
-use crate::verbs::hook::install::edit;
+use crate::verbs::edit::of_text;
 
 /// The most names of a message.
 const NAMED: usize = 8;
@@ -65,7 +65,7 @@ impl State {
         let command = Command { is_inside: true, ..Command::of(self.host, context)? };
         let file = self.directory.join(&self.host.facts().hook.file);
         // A link of the agent is refused, because it would lead to a file that it must not read.
-        let change = edit(&file, Some(0o600), |text| add_hook(&command, text).map(Some))?;
+        let change = of_text(&file, Some(0o600), |text| add_hook(&command, text).map(Some))?;
         if change.is_change() { change.carry_out() } else { Ok(()) }
     }
 

@@ -84,7 +84,8 @@ fn configured(ours: &Command, whose: &str, project: Option<&Path>) -> Option<Che
         return None;
     }
     let (name, file) = (format!("{}_{whose}", host.name()), resolved(&file));
-    let why = match edits(&file, host, Some(ours)).map(|edits| edits.into_iter().find(Pending::is_change)) {
+    let changed = |(others, own): (Vec<Pending>, Pending)| [own].into_iter().chain(others).find(Pending::is_change);
+    let why = match edits(&file, host, Some(ours)).map(changed) {
         Ok(None) => return Some(Check::pass(&name, file.display().to_string())),
         Ok(Some(Pending { path, .. })) => {
             format!("{}: missing, or not as this cp-exec writes it, so it may not close", path.display())

@@ -13,7 +13,8 @@ use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
-use self::additions::Extended;
+use self::additions::{edit_policy, extended};
+use super::edit::Edited;
 use crate::policy::{Loaded, load};
 
 /// Show or start the policy
@@ -86,7 +87,7 @@ fn show(context: &mut Context) -> Result<()> {
 pub(crate) const INIT: VerbDoc = VerbDoc {
     examples: &["{} policy init", "mkdir p && touch p/main.py && {} policy init --for p"],
     events: &["policy.init"],
-    ..VerbDoc::new("policy init", Class::Write, "policy_changed")
+    ..VerbDoc::new("policy init", Class::Write, "edited")
 };
 
 /// The starter policy without the programs of this machine.
@@ -110,27 +111,26 @@ fn init(args: &InitArgs, context: &mut Context) -> Result<()> {
 }
 
 /// A starter policy for this machine and a project, or the additions of a project to the policy.
-fn plan(file: &Path, loaded: &Loaded, project: Option<&Path>) -> Result<Plan<'static, Extended>> {
+fn plan(file: &Path, loaded: &Loaded, project: Option<&Path>) -> Result<Plan<'static, Edited>> {
     let (is_new, home) = (loaded.file.is_none(), &loaded.home);
     if !is_new && project.is_none() {
         return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten").in_file(file).hint(
             "`cp-exec policy show` shows it; --for DIR adds what a project needs; move the file away to start again",
         ));
     }
-    let text = if is_new { starter(file, home)? } else { loaded.text.clone() };
     let needs = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let project = project.and_then(|project| project::below_home(project, home));
-    let mut extended = Extended::of(file, &text, project, needs.adds, false)?;
-    extended.found = needs.lines;
-    if is_new {
-        return Ok(Plan::Free(extended, Box::new(|begun, context| begun.store(INIT.events[0], context))));
-    }
-    extended.plan(INIT.events[0])
+    let mut edit = edit_policy(INIT.events[0], file, project.clone(), |text| {
+        let text = text.map_or_else(|| starter(home), |text| Ok(text.to_owned()))?;
+        extended(&text, project.as_deref(), &needs.adds, false)
+    })?;
+    edit.answer.notes = needs.lines;
+    if is_new { Ok(edit.free_plan()) } else { edit.plan() }
 }
 
 /// The starter policy with the programs of this machine.
-fn starter(file: &Path, home: &Path) -> Result<String> {
-    Ok(Extended::of(file, STARTER, None, project::of_each_kind(home), false)?.text)
+fn starter(home: &Path) -> Result<String> {
+    extended(STARTER, None, &project::of_each_kind(home), false)
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn starter_is_valid_for_any_toolchain_directories() {
         let home = tempfile::tempdir().unwrap();
-        let written = |home: &Path| policy::parse(&starter(&home.join("none"), home).unwrap()).unwrap();
+        let written = |home: &Path| policy::parse(&starter(home).unwrap()).unwrap();
         assert!(written(home.path()).exec.allows_all());
         let bin = home.path().join(".cargo/bin");
         std::fs::create_dir_all(&bin).unwrap();

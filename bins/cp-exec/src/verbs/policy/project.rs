@@ -100,7 +100,7 @@ impl Needs {
             };
             match find(name, home).filter(is_beside) {
                 Some(program) => {
-                    self.adds.push(json!({ "exec": { "allowed_commands": [name] } }));
+                    self.adds.push(json!({ "allowed_commands": [name] }));
                     self.adds.extend(program.additions);
                 }
                 None => self.lines.extend(is_needed.then(|| format!("  missing: {name}"))),
@@ -129,7 +129,7 @@ impl Needs {
         let names = group.names().filter(|name| active.as_ref() == Some(&root) && bin.join(name).exists());
         let pinned = names.filter_map(|name| Some((name, below_home(&bin.join(name), home)?)));
         for (name, file) in pinned {
-            self.adds.push(json!({ "exec": { "allowed_commands": [name], "pin": { name: file } } }));
+            self.adds.push(json!({ "allowed_commands": [name], "pin": { name: file } }));
         }
         self.adds.extend(files.into_iter().chain(own));
     }
@@ -226,7 +226,7 @@ fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
     let (_, directory) = found.min_by_key(|(place, _)| *place)?;
     let mut additions = installed_in(&directory, home)?;
     if !is_of_system(&directory) {
-        additions.insert(0, json!({ "exec": { "pin": { name: below_home(&directory.join(name), home)? } } }));
+        additions.insert(0, json!({ "pin": { name: below_home(&directory.join(name), home)? } }));
     }
     Some(Program { directory, additions })
 }
@@ -258,7 +258,7 @@ fn installed_in(directory: &Path, home: &Path) -> Option<Vec<Value>> {
 /// The additions for everything below a directory.
 fn whole(directory: &Path, home: &Path) -> Option<Vec<Value>> {
     let tree = escaped(&below_home(directory, home)?) + "/**";
-    Some(vec![json!({ "paths": { "read": [tree], "execute": [tree] } })])
+    Some(vec![json!({ "read": [tree], "execute": [tree] })])
 }
 
 /// A path in the form of a policy, with `~` for the home; `None` if it is not UTF-8.
@@ -322,9 +322,9 @@ mod tests {
         }
         let program = find("no-such-program", home.path()).unwrap();
         let newest = "~/.nvm/versions/node/v20.2.0";
-        let pin = json!({ "exec": { "pin": { "no-such-program": format!("{newest}/bin/no-such-program") } } });
+        let pin = json!({ "pin": { "no-such-program": format!("{newest}/bin/no-such-program") } });
         let tree = [format!("{newest}/**")];
-        assert_eq!(program.additions, [pin, json!({ "paths": { "read": tree, "execute": tree } })]);
+        assert_eq!(program.additions, [pin, json!({ "read": tree, "execute": tree })]);
         assert!(find("no-such-program-either", home.path()).is_none());
     }
 
