@@ -118,35 +118,6 @@ fn approval_scope_run_is_not_offered_for_deletion_or_publication() {
 }
 
 #[test]
-fn owner_approver_answers_or_leaves_request_pending() {
-    let exec = confirmed_by_owner();
-    let approver = exec.executable("approver", "#!/bin/sh\ncat >asked; . ./does\n");
-    let named = format!("\n[approval]\nowner_approver = [\"{}\"]\n", approver.display());
-    exec.policy(&format!("{}{named}", std::fs::read_to_string(exec.home.join("config/policy.toml")).unwrap()));
-    for (does, status, event) in [
-        ("exit 0", 0, Some("approval.granted")),
-        ("echo not today; exit 1", 4, Some("approval.denied")),
-        ("kill -9 $$", 9, None),
-        ("exit 127", 9, None),
-    ] {
-        exec.write("does", does);
-        let before = exec.entries("approval.granted").len() + exec.entries("approval.denied").len();
-        let (answer, ended) = exec.ask(&["--", "echo", "a"]);
-        assert_eq!(ended, status, "{does}: {answer}");
-        let after = exec.entries("approval.granted").len() + exec.entries("approval.denied").len();
-        assert_eq!(after - before, usize::from(event.is_some()), "{does}");
-        assert!(event.is_none_or(|event| !exec.entries(event).is_empty()));
-        assert!(does.starts_with("echo") == answer.to_string().contains("not today"), "{answer}");
-    }
-    let asked: Value = serde_json::from_str(&exec.work.read_if_there("asked")).unwrap();
-    assert_eq!((&asked["shown"]["argv"], &asked["level"]), (&json!(["echo", "a"]), &json!("owner")));
-    assert_eq!(exec.entries("exec.intent").len(), 1);
-    // One that was killed can be asked again, where no person is.
-    exec.write("does", "exit 0");
-    assert_eq!(exec.ask(&["approve", asked["id"].as_str().unwrap()]).1, 0);
-}
-
-#[test]
 fn pending_approval_has_variable_names_without_values() {
     let exec = confirmed_by_owner();
     let ask = |value: &str| exec.ask(&["--env", &format!("RUST_LOG={value}"), "--", "echo", "a"]);

@@ -30,8 +30,6 @@ pub(crate) struct Settings {
     pub tools: Tools,
     /// Settings of cp-llm, which parses and checks them.
     pub llm: toml::Table,
-    /// Programs that may approve for the owner.
-    pub approval: Approvers,
     /// Tool servers, parsed and checked by cp-toolloop.
     pub mcp: toml::Table,
     /// Grants for projects, by their directories.
@@ -40,11 +38,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Adds the grants for the project in which a base directory lies, and expands `~` in names of programs.
+    /// Adds the grants for the project in which a base directory lies, and expands `~` in paths of programs.
     pub(crate) fn resolve_for(&mut self, base: &Path, home: &str) {
-        for program in self.approval.owner_approver.iter_mut().take(1) {
-            *program = expand(program, home);
-        }
         for (directory, project) in self.project.clone() {
             let directory = PathBuf::from(expand(&directory, home));
             if base.starts_with(directory.canonicalize().unwrap_or(directory)) {
@@ -212,14 +207,6 @@ pub(crate) struct Tools {
     pub approve: Vec<String>,
 }
 
-/// `[approval]`
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Approvers {
-    /// The program, with its arguments, that answers approvals for the owner.
-    pub owner_approver: Vec<String>,
-}
-
 /// A policy and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
@@ -263,8 +250,7 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     }
     let paths = exec.path.iter().map(|path| ("exec.path", path.to_string_lossy()));
     let projects = settings.project.keys().map(|directory| ("project", directory.into()));
-    let approver = settings.approval.owner_approver.first().map(|program| ("approval.owner_approver", program.into()));
-    let mut paths = paths.chain(projects).chain(approver);
+    let mut paths = paths.chain(projects);
     // A leading `~` is expanded later.
     if let Some((key, path)) = paths.find(|(_, path)| !expand(path, "/").starts_with('/')) {
         return fault(key, format!("`{path}` is not an absolute path"));

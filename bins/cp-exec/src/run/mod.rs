@@ -213,8 +213,7 @@ impl Engine {
     }
 }
 
-/// Repeats an attempt as long as the approver of the policy grants what it requires, or a person at the terminal for a
-/// typed command.
+/// Repeats an attempt as long as a person at the terminal grants what a typed command requires.
 pub(crate) fn until_answered<T>(
     engine: &mut Engine,
     typed: bool,
@@ -228,8 +227,7 @@ pub(crate) fn until_answered<T>(
         let Some(approval) = approvals::paused(&error) else { return Err(error) };
         let Engine { journal, policy, .. } = engine;
         journal.approval(Said::Asked, &approval)?;
-        let approver = approvals::approver(policy, &approval);
-        let decided = if approver.is_some() || typed { approvals::ask(approver, &approval)? } else { None };
+        let decided = if typed { approvals::ask(&approval)? } else { None };
         approvals::settle(journal, policy, &approval, decided, || error)?;
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of a run: each program that it starts is decided about, recorded, and allowed or refused.
 //!
-//! A step that requires approval waits while an approver or the terminal is asked. Other steps continue, and the
+//! A step that requires approval waits while the terminal is asked. Other steps continue, and the
 //! waiting time does not count against the time limit of the run.
 //!
 //! The [`Provenance`] of a process says if a program is started by the command line itself or by a program that the
@@ -238,7 +238,7 @@ impl Steps {
         }
     }
 
-    /// Allows a step that was approved before, asks the approver or terminal, or refuses it until it is approved.
+    /// Allows a step that was approved before, asks at the terminal, or refuses it until it is approved.
     fn ask(&mut self, question: Question) {
         match approval::take(&self.policy.cp_home, &question.approval) {
             Ok(None) => {}
@@ -251,7 +251,9 @@ impl Steps {
         if !self.recorder.approval(Said::Asked, &question.approval) {
             return question.call.deny();
         }
-        if let Some(question) = self.questions.ask(&self.policy, question, !self.is_agent) {
+        // The terminal is that of the agent.
+        let unasked = if self.is_agent { Some(question) } else { self.questions.ask(question) };
+        if let Some(question) = unasked {
             self.settle(question, Ok(None));
         }
     }

@@ -1,4 +1,4 @@
-//! `cp-exec approve`: a person at a terminal, or the approver of the policy, approves a pending request.
+//! `cp-exec approve`: a person at a terminal approves a pending request.
 
 use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, approval, idempotency};
@@ -7,7 +7,7 @@ use cp_common::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::run::Engine;
-use crate::run::approvals::{approver, ask, settle};
+use crate::run::approvals::{ask, settle};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &["{} approve"],
@@ -64,13 +64,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     })
 }
 
-/// Asks for a decision of a person, or else of the approver of the policy, and keeps a grant for the next start.
+/// Asks for a decision of a person, and keeps a grant for the next start.
 fn agree(approval: &Approval, context: &Context) -> Result<()> {
     let Engine { mut journal, policy, .. } = Engine::new(context, &[])?;
     let unanswered = approval::pause(&context.home, approval)?;
-    let decided = match (ask(None, approval)?, approver(&policy, approval)) {
-        (None, Some(approver)) => ask(Some(approver), approval)?,
-        (decided, _) => decided,
-    };
-    settle(&mut journal, &policy, approval, decided, || unanswered)
+    settle(&mut journal, &policy, approval, ask(approval)?, || unanswered)
 }

@@ -303,12 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn owner_level_accepts_only_terminal_and_owner_approver() {
+    fn owner_level_accepts_only_terminal() {
         let (_place, home) = &home();
         let approval = asked(Level::Owner);
-        for (how, counts) in
-            [(How::Resume, false), (How::Approver, false), (How::OwnerApprover, true), (How::Terminal, true)]
-        {
+        for (how, counts) in [(How::Resume, false), (How::Approver, false), (How::Terminal, true)] {
             grant(home, &approval, &Grant::new(how, Scope::Once)).unwrap();
             assert_eq!(take(home, &approval).unwrap().is_some(), counts, "{how:?}");
         }

@@ -154,8 +154,6 @@ pub struct Grant {
 pub enum How {
     /// A person typed it at a terminal.
     Terminal,
-    /// The approver that the policy names answered.
-    OwnerApprover,
     /// The approver of the run answered.
     Approver,
     /// A command line resumed the run.
@@ -185,7 +183,7 @@ impl How {
             Self::Terminal => "terminal",
             Self::Resume if std::io::stdin().is_terminal() => "terminal",
             Self::Resume => "caller",
-            Self::OwnerApprover | Self::Approver => "approver",
+            Self::Approver => "approver",
         }
     }
 }
@@ -195,7 +193,7 @@ impl Level {
     #[must_use]
     pub fn takes(self, how: How) -> bool {
         match how {
-            How::Terminal | How::OwnerApprover => true,
+            How::Terminal => true,
             How::Approver | How::Resume => self == Self::Agent,
         }
     }
