@@ -36,10 +36,9 @@ pub(crate) enum Moment {
     Before(Tool),
     /// The tool has run, with this output, which is an error if the flag is set.
     After(Tool, Value, bool),
-    /// The conversation starts or is resumed.
-    Start,
+    /// The conversation ends.
     End,
-    /// An event without a tool call.
+    /// Another event without a tool call.
     Other,
 }
 
@@ -89,7 +88,6 @@ fn decoded(members: &Members, host: Host) -> Option<Event> {
         "PreToolUse" => Moment::Before(tool()?),
         "PostToolUse" => after("tool_response", false)?,
         "PostToolUseFailure" => after("error", true)?,
-        "SessionStart" => Moment::Start,
         "SessionEnd" => Moment::End,
         // An event of a tool under a name that is not known could be the question before a call.
         _ if members.contains_key("tool_name") => return None,

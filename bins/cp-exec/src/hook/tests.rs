@@ -48,7 +48,6 @@ fn decode_recorded_questions_of_each_host() {
         let moment = match &event.moment {
             Moment::Before(_) => "before",
             Moment::After(..) => "after",
-            Moment::Start => "start",
             Moment::End => "end",
             Moment::Other => "other",
         };

@@ -34,7 +34,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ],
     input: &[Input::Bytes],
     events: &[
-        "host.session",
         "host.intent",
         "host.result",
         "exec.refused",
@@ -119,21 +118,16 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
     let _turn = enter(event.host, &event.call.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
     engine.serve(event.call.clone());
-    let session = |moment| ("host.session", json!({ "moment": moment, "cwd": event.cwd }));
-    let (name, data) = match &event.moment {
+    match &event.moment {
         Moment::Before(tool) => return before(&mut engine, &event, tool, context),
         Moment::After(tool, output, failed) => {
             let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
             let kept = keeps_content(&engine).then_some(output);
             let output = json!({ "bytes": text.len(), "sha256": sha256(text.as_bytes()), "content": kept });
-            ("host.result", json!({ "tool": tool.name, "failed": failed, "output": output }))
+            let data = json!({ "tool": tool.name, "failed": failed, "output": output });
+            engine.journal.host_event("host.result", &data)?;
         }
-        Moment::Start | Moment::Other => session("start"),
-        Moment::End => session("end"),
-    };
-    engine.journal.host_event(name, &data)?;
-    if matches!(event.moment, Moment::End) {
-        session_tmp::remove_of_host(&engine.policy);
+        Moment::End | Moment::Other => session_tmp::remove_of_host(&engine.policy),
     }
     context.out.answer(&Answer::of(event.host, None))
 }
