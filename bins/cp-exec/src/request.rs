@@ -50,9 +50,6 @@ pub(crate) struct Command {
     pub stdin: Option<String>,
     /// The token that confirms the command.
     pub confirm: Option<String>,
-    /// Remarks about the command string.
-    #[serde(skip)]
-    pub notices: Vec<String>,
     /// The text that the shell runs for a line, if it is not the line itself.
     #[serde(skip)]
     pub shell_text: Option<Box<str>>,
@@ -207,9 +204,7 @@ fn command(tool: &str, arguments: &str, home: &str) -> Result<Command> {
         );
     }
     if let Some(text) = command.line.take_if(|_| tool == "shell") {
-        let words = words::split(&text)?;
-        command.notices.clone_from(&words.notices);
-        command.argv = words.with_home(home);
+        command.argv = words::split(&text)?.with_home(home);
     }
     command.check().map(|()| command)
 }

@@ -2,7 +2,7 @@
 //!
 //! It knows quotes and the backslash, and refuses everything else that a shell would treat specially. So what is
 //! decided about is what is executed, and no second parser can read the string otherwise. Whatever is accepted gives
-//! the words `bash` would build, but for `* ? [ ] { }` outside quotes, which stay as they are and are noted.
+//! the words `bash` would build, but for `* ? [ ] { }` outside quotes, which stay as they are.
 
 use std::fmt;
 
@@ -11,8 +11,6 @@ use std::fmt;
 pub struct Words {
     /// The words, quotes removed.
     pub argv: Vec<String>,
-    /// Text that was kept literally although a shell would expand it.
-    pub notices: Vec<String>,
     /// The words that began with an unquoted `~` or `~/`; see [`Words::with_home`].
     pub tildes: Vec<usize>,
 }
@@ -221,9 +219,6 @@ impl Splitter<'_> {
     }
 
     fn plain(&mut self, c: char, start: usize) -> Result<(), Refusal> {
-        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}') {
-            self.note(c, start);
-        }
         let is_command = self.words.argv.is_empty();
         let word = self.word(start);
         // After a bracket a shell reads on to the one that closes, over blanks and quotes.
@@ -233,14 +228,6 @@ impl Splitter<'_> {
         }
         word.text.push(c);
         Ok(())
-    }
-
-    /// Notes once for each kind of expansion that is not done.
-    fn note(&mut self, c: char, at: usize) {
-        let what = if matches!(c, '{' | '}') { "no brace expansion" } else { "no glob expansion" };
-        if !self.words.notices.iter().any(|notice| notice.starts_with(what)) {
-            self.words.notices.push(format!("{what}: `{c}` at byte {at} is literal"));
-        }
     }
 
     fn end_word(&mut self) -> Result<(), Refusal> {

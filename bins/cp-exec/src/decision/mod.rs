@@ -58,14 +58,13 @@ pub(crate) struct Decision {
     pub stdin: Option<String>,
     /// The kind of process that the command is: its starts of other programs are decided about as such.
     pub caller: Caller,
-    pub notices: Vec<String>,
 }
 
 impl Decision {
     /// The decision about a pinned program that a request without variables and input starts.
     pub(crate) fn of(argv: Vec<String>, finding: Finding, pinned: Pinned, cwd: PathBuf, timeout: Duration) -> Self {
-        let (line, variables, stdin, notices) = Default::default();
-        Self { argv, line, finding, pinned, cwd, timeout, variables, stdin, caller: Caller::Line, notices }
+        let (line, variables, stdin) = Default::default();
+        Self { argv, line, finding, pinned, cwd, timeout, variables, stdin, caller: Caller::Line }
     }
 
     /// The reason why the command must be confirmed before it starts; `None` if it is allowed.
@@ -97,8 +96,8 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command)
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
     let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
-    let (line, variables, notices) = (command.line.clone(), command.env.clone(), command.notices.clone());
-    Ok(Decision { line, variables, stdin, notices, ..Decision::of(argv, finding, pinned, cwd, timeout) })
+    let (line, variables) = (command.line.clone(), command.env.clone());
+    Ok(Decision { line, variables, stdin, ..Decision::of(argv, finding, pinned, cwd, timeout) })
 }
 
 /// Judges one program in a directory without links.

@@ -70,8 +70,6 @@ pub(crate) struct Answer {
     pub expires_at: Option<String>,
     /// The hash of the policy.
     pub policy: String,
-    /// Remarks about the command.
-    pub notices: Vec<String>,
 }
 
 impl Answer {
@@ -159,7 +157,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         Level::Agent => confirm::CONFIRM_HINT,
         Level::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let Decision { argv, finding, pinned, cwd, notices, .. } = decision;
+    let Decision { argv, finding, pinned, cwd, .. } = decision;
     Answer {
         verdict: finding.verdict,
         argv: Some(argv),
@@ -170,7 +168,6 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         exe: Some(Executable::of(&pinned)),
         cwd: Some(cwd.display().to_string()),
         policy: policy.sha256().to_owned(),
-        notices,
         ..Answer::default()
     }
     .without_secrets()

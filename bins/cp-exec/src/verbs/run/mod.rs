@@ -351,11 +351,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
         Some(path) => streams::stdin_from_file(path.as_ref()).map(Some),
     };
     let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin));
-    let prepared = on_record(engine, &asked, ready)?;
-    for notice in &prepared.ruling.decision.notices {
-        context.out.notice("command", Severity::Info, notice.as_str());
-    }
-    Ok(prepared)
+    on_record(engine, &asked, ready)
 }
 
 /// Decides about a command, and records its intent.

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use cp_common::context::options::InputKind;
-use cp_common::output::Severity;
 use cp_common::stream::filter::{Body, Filter};
 use cp_common::wire::ToolResult;
 use cp_common::wire::record::Kind;
@@ -15,9 +14,6 @@ use crate::policy::Policy;
 use crate::request::{Call, Command, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
-
-/// The most notices about commands in a closing line.
-const NOTICES: usize = 20;
 
 /// Answers about a command, or about a request that is none.
 type Preview = fn(&Policy, &mut HashCache, Result<Command>) -> Result<check::Answer>;
@@ -63,7 +59,7 @@ impl Filter for Requests<'_> {
             return context.out.record(Kind::Item, &answer);
         }
         context.out.outlive_reader();
-        let outcome = self.run(&asked, request, context);
+        let outcome = self.run(&asked, request);
         match answer(asked, outcome, began, context) {
             // The output so far belongs to this request; the closing line reports the end of the stream.
             Err(error) if error.code() == Code::Interrupted && error.details().contains_key("argv") => {
@@ -77,7 +73,7 @@ impl Filter for Requests<'_> {
 
 impl Requests<'_> {
     /// Decides about a request, records its intent or its refusal, and runs it.
-    fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Work<FinishedRun>> {
+    fn run(&mut self, asked: &Source, request: Result<Request>) -> Result<Work<FinishedRun>> {
         let engine = &mut self.engine;
         engine.policy.actor.call = asked.call().map(str::to_owned);
         let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
@@ -85,12 +81,6 @@ impl Requests<'_> {
             Work::Item(item) => return Ok(Work::Item(item)),
             Work::Run(prepared) => prepared,
         };
-        for notice in &prepared.ruling.decision.notices {
-            if context.out.notices().len() < NOTICES {
-                let at = context.out.place.index.map(|index| format!("request {index}: ")).unwrap_or_default();
-                context.out.notice("command", Severity::Info, format!("{at}{notice}"));
-            }
-        }
         let ran = prepared.run(engine, None);
         Ok(Work::Run(Box::new(prepared.settle(engine, ran)?)))
     }
