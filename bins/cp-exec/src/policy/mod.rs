@@ -229,17 +229,13 @@ impl Policy {
         let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
         let names_base =
             |pattern: &Pattern| pattern.text != "." && pattern.text != "./" && pattern.tree() == Some(base);
-        let why = match base.as_path() {
-            _ if !uses_base || self.bounds.list(Access::Read).iter().any(names_base) => return Ok(()),
-            base if base == Path::new("/") => "the root of the file system",
-            base if base == self.loaded.home => "a home directory",
-            base if self.cp_home.is_below(base) => "a directory that contains the cp home",
-            _ => return Ok(()),
-        };
-        Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
-            "start in a project directory, or give --base DIR; {}",
-            self.setting_hint("the directory by name in paths.read and paths.write")
-        )))
+        if !uses_base || self.bounds.list(Access::Read).iter().any(names_base) {
+            return Ok(());
+        }
+        check_project(base, &self.loaded.home, &self.cp_home).map_err(|error| {
+            let setting = self.setting_hint("the directory by name in paths.read and paths.write");
+            error.hint(format!("start in a project directory, or give --base DIR; {setting}"))
+        })
     }
 
     /// True if a path lies in a directory of executable tools.
@@ -262,4 +258,14 @@ impl Policy {
         });
         self.not_granted.iter().map(|why| format!("not_granted: {why}")).chain(missing).collect()
     }
+}
+
+/// Refuses a directory without links that is not a project.
+pub(crate) fn check_project(directory: &Path, home: &Path, cp_home: &Home) -> Result<()> {
+    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    if home.starts_with(directory) || cp_home.is_below(directory) {
+        let message = format!("{} is not a project: it contains a home directory", directory.display());
+        return Err(refuse("base", message).hint("change to the directory of a project, or give it"));
+    }
+    Ok(())
 }

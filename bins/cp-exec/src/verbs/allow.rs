@@ -21,7 +21,7 @@ use super::edit::Edit;
 use super::policy::additions::{edit_policy, extended};
 use super::policy::project;
 use crate::decision::{check_variables, on_own_path, resolve};
-use crate::policy::{Access, Policy, check_directory, escaped, load};
+use crate::policy::{Access, Policy, check_directory, check_project, escaped, load};
 use crate::refusal::refuse;
 use crate::rules::escalation;
 use crate::run::FinishedRun;
@@ -123,7 +123,7 @@ fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: 
     }
     let policy = Policy::of_loaded(loaded, context, &[])?;
     if !everywhere {
-        project::check(&policy.base, &policy.loaded.home, &policy.cp_home)?;
+        check_project(&policy.base, &policy.loaded.home, &policy.cp_home)?;
     }
     let project = (!everywhere).then(|| named(&policy, &policy.base)).transpose()?;
     let grants = values.iter().map(|value| kind.grants(&policy, value)).collect::<Result<Vec<_>>>()?.concat();

@@ -5,15 +5,13 @@ pub(crate) mod doctor;
 pub(crate) mod install;
 pub(crate) mod shell;
 
-use std::fs::File;
 use std::path::Path;
 
-use cp_common::home::lock;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::{Level, Reply};
 use cp_common::{Context, Error, Result, coprocess};
 use cp_ledger::format::approval::Said;
-use cp_ledger::sessions::{HostNote, Session};
+use cp_ledger::sessions::Session;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -115,7 +113,7 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
     if matches!(event.moment, Moment::Other) {
         return context.out.answer(&Answer::of(event.host, None));
     }
-    let _turn = enter(event.host, &event.call.session, event.cwd.as_deref(), context)?;
+    enter(event.host, &event.call.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
     engine.serve(event.call.clone());
     match &event.moment {
@@ -136,12 +134,11 @@ pub(super) fn question() -> Result<Vec<u8>> {
     cp_common::context::given::bytes(Path::new("-"), LONGEST)
 }
 
-/// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the
-/// questions of one conversation are answered one after the other.
-pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
+/// Continues the session of the host's conversation, which the first question creates.
+pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<()> {
     let host = host.name();
     if context.options.session.is_some() {
-        return Ok(None);
+        return Ok(());
     }
     let (session, note) = if let Some(found) = Session::of_host(host, id, &context.home) {
         found
@@ -158,10 +155,7 @@ pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Cont
     };
     context.options.session = Some(session.id);
     context.options.base.get_or_insert(note.base);
-    let place = HostNote::file(host, id, &context.home);
-    let note = File::open(&place).map_err(|e| Error::io("opening the note of the session", e).in_file(&place))?;
-    lock(&note)?;
-    Ok(Some(note))
+    Ok(())
 }
 
 pub(super) fn input_hash(tool: &Tool) -> String {

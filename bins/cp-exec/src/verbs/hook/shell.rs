@@ -65,8 +65,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return replaced_by(&gate, &words, &BTreeMap::new());
     }
     let cwd = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
-    // The lock is released before the command runs, because the hook may be asked about other calls meanwhile.
-    drop(enter(args.host, &session, Some(&cwd), context)?);
+    enter(args.host, &session, Some(&cwd), context)?;
     let mut engine = Engine::new(context, &[])?;
     let wrapped = WrappedLine::of(&args.line);
     let command = wrapped.as_ref().map_or(&args.line, |wrapped| &wrapped.command);

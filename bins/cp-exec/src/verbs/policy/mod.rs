@@ -6,6 +6,7 @@ pub(super) mod project;
 
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given;
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Plan};
 use cp_common::program::{Class, VerbDoc};
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use self::additions::{edit_policy, extended};
 use super::edit::Edited;
-use crate::policy::{Loaded, load};
+use crate::policy::{Loaded, check_project, load};
 
 /// Show or start the policy
 #[derive(clap::Args)]
@@ -105,8 +106,10 @@ pub(crate) struct InitArgs {
 fn init(args: &InitArgs, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
     let loaded = load(&file)?;
-    let cp_home = context.home.resolved();
-    let project = args.project.as_deref().map(|given| project::directory(given, &loaded.home, &cp_home)).transpose()?;
+    let project = args.project.as_deref().map(|given| given::directory("--for", given)).transpose()?;
+    if let Some(project) = &project {
+        check_project(project, &loaded.home, &context.home.resolved())?;
+    }
     confirm::write(&INIT, &(&file, &project), &args.write, context, |_| plan(&file, &loaded, project.as_deref()))
 }
 

@@ -6,14 +6,10 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use cp_common::Result;
-use cp_common::context::given;
-use cp_common::home::Home;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::policy::{SYSTEM_PATH, escaped};
-use crate::refusal::refuse;
 use cp_common::glob::name_matches;
 
 /// The most names in a project's directory that are read.
@@ -21,22 +17,6 @@ const NAMES: usize = 10_000;
 
 /// The group of an interpreter that a virtual environment may replace.
 const PYTHON: &str = "python";
-
-/// The directory of a project, without links.
-pub(super) fn directory(named: &Path, home: &Path, cp_home: &Home) -> Result<PathBuf> {
-    let directory = given::directory("--for", named)?;
-    check(&directory, home, cp_home).map(|()| directory)
-}
-
-/// Refuses a directory without links that is not a project.
-pub(crate) fn check(directory: &Path, home: &Path, cp_home: &Home) -> Result<()> {
-    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    if home.starts_with(directory) || cp_home.is_below(directory) {
-        let message = format!("{} is not a project: it contains a home directory", directory.display());
-        return Err(refuse("base", message).hint("change to the directory of a project, or give it"));
-    }
-    Ok(())
-}
 
 /// What projects need.
 #[derive(Default)]
