@@ -11,7 +11,6 @@ use cp_common::{Error, Result};
 use ignore::WalkBuilder;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
 
-use crate::policy::Policy;
 use crate::refusal::refuse;
 
 /// A directory that was not used for this long is removed.
@@ -33,14 +32,6 @@ pub(crate) fn prepare(directory: &Path, most_bytes: u64, most_entries: u64) -> R
     )
     .with("path", directory.display().to_string())
     .hint("begin a new session; the owner can remove files from that directory, or raise exec.scratch"))
-}
-
-/// Removes the directory of an agent's session that has ended, unless a session or run of this home still uses it.
-pub(crate) fn remove_of_host(policy: &Policy) {
-    if policy.actor.session.is_none() && policy.actor.run.is_none() {
-        // If removal fails now, the directory is removed later because it is unused.
-        policy.session_tmp().map(fs::remove_dir_all).into_iter().for_each(drop);
-    }
 }
 
 fn remove_unused(all: &Path) {

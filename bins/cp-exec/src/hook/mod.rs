@@ -36,9 +36,7 @@ pub(crate) enum Moment {
     Before(Tool),
     /// The tool has run, with this output, which is an error if the flag is set.
     After(Tool, Value, bool),
-    /// The conversation ends.
-    End,
-    /// Another event without a tool call.
+    /// An event without a tool call.
     Other,
 }
 
@@ -88,7 +86,6 @@ fn decoded(members: &Members, host: Host) -> Option<Event> {
         "PreToolUse" => Moment::Before(tool()?),
         "PostToolUse" => after("tool_response", false)?,
         "PostToolUseFailure" => after("error", true)?,
-        "SessionEnd" => Moment::End,
         // An event of a tool under a name that is not known could be the question before a call.
         _ if members.contains_key("tool_name") => return None,
         _ => Moment::Other,

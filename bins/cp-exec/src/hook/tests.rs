@@ -48,7 +48,6 @@ fn decode_recorded_questions_of_each_host() {
         let moment = match &event.moment {
             Moment::Before(_) => "before",
             Moment::After(..) => "after",
-            Moment::End => "end",
             Moment::Other => "other",
         };
         assert_eq!((event.host, Some(moment)), (named, line["moment"].as_str()), "{line}");

@@ -161,10 +161,8 @@ impl Policy {
 
     /// The directory that commands of the session, or else of the run, see as `/tmp`; `None` outside of both.
     pub(crate) fn session_tmp(&self) -> Option<PathBuf> {
-        let Actor { session, run, host, .. } = &self.actor;
-        let host = || host.as_ref().map(|host| ("host", format!("{}/{}", host.host, host.session)));
-        let (kind, id) =
-            session.clone().map(|id| ("session", id)).or_else(|| run.clone().map(|id| ("run", id))).or_else(host)?;
+        let Actor { session, run, .. } = &self.actor;
+        let (kind, id) = session.as_ref().map(|id| ("session", id)).or(run.as_ref().map(|id| ("run", id)))?;
         let name = sha256(id.as_bytes()).replacen("sha256:", &format!("{kind}-"), 1);
         Some(self.cp_home.state("tmp").join(name))
     }

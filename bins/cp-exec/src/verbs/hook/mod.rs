@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 
 use crate::decision::{self, confirm};
 use crate::digest::sha256;
-use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Tool, ToolEffect, Verdict, effect_of, rewritten};
 use crate::hosts::{self, Does, Host, SHELL_PREFIX, text_of};
 use crate::refusal::refuse;
@@ -125,7 +124,7 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
             let data = json!({ "tool": tool.name, "failed": failed, "output": output });
             engine.journal.host_event("host.result", &data)?;
         }
-        Moment::End | Moment::Other => session_tmp::remove_of_host(&engine.policy),
+        Moment::Other => {}
     }
     context.out.answer(&Answer::of(event.host, None))
 }
