@@ -98,7 +98,6 @@ pub static PROGRAM: Program = Program {
     ],
     groups: &[],
     environment: &[
-        ("CLAUDE_CODE_ENTRYPOINT", "The way in which Claude Code was started, for `hook claude`; set by Claude Code"),
         (
             "CLAUDE_CODE_CHILD_SESSION",
             "Set by Claude Code for lines of tools and hooks, and not for servers, for `hook shell`",

@@ -35,17 +35,8 @@ pub(crate) fn refuse_link(path: &str, link: &Path, why: &str) -> Error {
         .hint("remove the link, or have the owner of the policy list the target directory by its own path")
 }
 
-/// The member that lists untrusted values.
-const UNTRUSTED: &str = "_untrusted";
-
 /// An error with the members of an answer among its details.
 pub(crate) fn with_members(error: Error, answer: &impl Serialize) -> Error {
-    let Ok(Value::Object(mut members)) = serde_json::to_value(answer) else { return error };
-    // Both lists may name untrusted values.
-    if let (Some(Value::Array(own)), Some(Value::Array(more))) =
-        (error.details().remove(UNTRUSTED), members.get_mut(UNTRUSTED))
-    {
-        more.extend(own);
-    }
+    let Ok(Value::Object(members)) = serde_json::to_value(answer) else { return error };
     members.into_iter().fold(error, |error, (name, value)| error.with(&name, value))
 }

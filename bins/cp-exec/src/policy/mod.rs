@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::file::Exec;
 pub(crate) use self::file::{
-    Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, check_directory, load, parse,
+    Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Settings, Verdict, built_in, check_directory, load, parse,
 };
 pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;

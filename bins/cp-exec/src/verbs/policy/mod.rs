@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use self::additions::{edit_policy, extended};
 use super::edit::Edited;
-use crate::policy::{Loaded, check_project, load};
+use crate::policy::{Loaded, Settings, check_project, load};
 
 /// Show or start the policy
 #[derive(clap::Args)]
@@ -57,32 +57,20 @@ pub(crate) struct Shown {
     /// The value of `~`.
     home: String,
     /// The settings, by section.
-    policy: serde_json::Map<String, serde_json::Value>,
-    /// The settings as TOML.
-    #[serde(skip)]
-    text: String,
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    policy: Settings,
 }
 
 impl Reply for Shown {
     fn text(&self) -> String {
-        self.text.trim_end().to_owned()
+        toml::to_string(&self.policy).map_or_else(|e| e.to_string(), |text| text.trim_end().to_owned())
     }
 }
 
 fn show(context: &mut Context) -> Result<()> {
-    let loaded = load(&context.home.policy_file())?;
-    let Ok(serde_json::Value::Object(policy)) = serde_json::to_value(&loaded.settings) else {
-        return Err(Error::config("the policy cannot be shown"));
-    };
-    let text = toml::to_string(&loaded.settings).map_err(|e| Error::config(e.to_string()))?;
-    context.out.answer(&Shown {
-        text,
-        file: loaded.file.map(|file| file.display().to_string()),
-        sha256: loaded.sha256,
-        owner: loaded.owner,
-        home: loaded.home.display().to_string(),
-        policy,
-    })
+    let Loaded { settings: policy, file, sha256, owner, home } = load(&context.home.policy_file())?;
+    let file = file.map(|file| file.display().to_string());
+    context.out.answer(&Shown { file, sha256, owner, home: home.display().to_string(), policy })
 }
 
 pub(crate) const INIT: VerbDoc = VerbDoc {
