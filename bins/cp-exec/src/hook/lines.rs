@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::glob::name_matches;
 use cp_common::wire::quoted;
 
 /// A line of the host's shell that runs another one with this program: its path, and options.
@@ -46,8 +47,9 @@ pub(crate) struct WrappedLine {
     pub command: String,
     /// The text between the command and the record of the working directory.
     input: &'static str,
-    /// The file to which the working directory is written.
+    /// The file to which the working directory is written, and its name.
     pub cwd_file: PathBuf,
+    pub cwd_name: String,
 }
 
 const RECORD: &str = " && pwd -P >| ";
@@ -59,10 +61,11 @@ impl WrappedLine {
     pub(crate) fn of(line: &str) -> Option<Self> {
         let (rest, file) = line.rsplit_once(RECORD)?;
         let cwd_file = PathBuf::from(one_word(file)?);
+        let cwd_name = cwd_file.file_name()?.to_str().filter(|name| name_matches("claude-*-cwd", name))?.to_owned();
         let (rest, input) = rest.strip_suffix(NO_INPUT).map_or((rest, ""), |rest| (rest, NO_INPUT));
         // The command is quoted, so the first `eval` with one word until the end is that of Claude Code.
         let command = rest.match_indices(EVAL).find_map(|(at, _)| one_word(&rest[at + EVAL.len()..]))?;
-        Some(Self { command, input, cwd_file })
+        Some(Self { command, input, cwd_file, cwd_name })
     }
 
     /// The text for the shell of the sandbox, which records the working directory in a file of the sandbox. What

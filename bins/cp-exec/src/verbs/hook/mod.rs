@@ -139,19 +139,14 @@ pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Cont
     if context.options.session.is_some() {
         return Ok(());
     }
-    let (session, note) = if let Some(found) = Session::of_host(host, id, &context.home) {
-        found
-    } else {
+    if Session::of_host(host, id, &context.home).is_none() {
         context.options.base = context.options.base.take().or_else(|| cwd.map(Path::to_owned));
-        coprocess::ask::<serde::de::IgnoredAny>(
-            "cp-session",
-            &["start", "--host", host, "--host-session", id],
-            b"",
-            context,
-        )?;
-        let found = Session::of_host(host, id, &context.home);
-        found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?
-    };
+        let words = ["start", "--host", host, "--host-session", id];
+        coprocess::ask::<serde::de::IgnoredAny>("cp-session", &words, b"", context)?;
+    }
+    let found = Session::of_host(host, id, &context.home);
+    let (session, note) =
+        found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?;
     context.options.session = Some(session.id);
     context.options.base.get_or_insert(note.base);
     Ok(())

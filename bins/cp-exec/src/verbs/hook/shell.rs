@@ -18,7 +18,6 @@ use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
 use crate::tools::filesystem;
 use crate::verbs::run::{self, replaced_by};
-use cp_common::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
@@ -75,8 +74,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Some(decision) = &decision {
         engine.serve(call(decision.host_call.clone()));
     }
-    let name = wrapped.as_ref().and_then(|wrapped| cwd_name(&wrapped.cwd_file));
-    let shell_text = wrapped.as_ref().zip(name).map(|(wrapped, name)| wrapped.text(&format!("/tmp/{name}")).into());
+    let shell_text = wrapped.as_ref().map(|wrapped| wrapped.text(&format!("/tmp/{}", wrapped.cwd_name)).into());
     let line = run::Args {
         string: Some(command.clone()),
         cwd: Some(cwd.display().to_string()),
@@ -87,22 +85,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         ..run::Args::default()
     };
     run::run_hosted(&mut engine, &line, context)?;
-    if let Some((wrapped, name)) = wrapped.as_ref().zip(name) {
+    if let Some(wrapped) = &wrapped {
         // Without the file, the host keeps its working directory.
-        drop(pass_cwd_on(&engine.policy, name, &wrapped.cwd_file));
+        drop(pass_cwd_on(&engine.policy, wrapped));
     }
     Ok(())
 }
 
-/// The name of the file with the working directory, if it has the form that Claude Code gives it.
-fn cwd_name(file: &Path) -> Option<&str> {
-    file.file_name()?.to_str().filter(|name| name_matches("claude-*-cwd", name))
-}
-
 /// Copies the working directory at the end of a command from the session's `/tmp` to the file of the host, if the
 /// policy lets tools read the directory.
-fn pass_cwd_on(policy: &Policy, name: &str, to: &Path) -> Result<()> {
-    let Some(from) = policy.session_tmp().map(|directory| directory.join(name)) else { return Ok(()) };
+fn pass_cwd_on(policy: &Policy, wrapped: &WrappedLine) -> Result<()> {
+    let Some(from) = policy.session_tmp().map(|directory| directory.join(&wrapped.cwd_name)) else { return Ok(()) };
     let file = nofollow::open_file(&from);
     let file = file.map_err(|e| Error::io("the working directory", std::io::Error::from(e)))?;
     let mut text = String::new();
@@ -111,7 +104,7 @@ fn pass_cwd_on(policy: &Policy, name: &str, to: &Path) -> Result<()> {
     let cwd = PathBuf::from(text.trim_end_matches('\n'));
     filesystem::check(policy, Access::Read, &cwd.to_string_lossy())?;
     if cwd.is_absolute() && cwd.is_dir() {
-        File::create_new(to)?.write_all(text.as_bytes())?;
+        File::create_new(&wrapped.cwd_file)?.write_all(text.as_bytes())?;
     }
     Ok(())
 }

@@ -132,7 +132,7 @@ fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Result<Command
     let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
     Ok(Answer {
         verdict: Verdict::Deny,
-        argv: argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok()),
+        argv,
         rule: rule.to_owned(),
         reason: error.message().to_owned(),
         hint: error.hint_text().map(str::to_owned),
