@@ -28,7 +28,7 @@ pub(crate) struct Edited {
     pub(super) project: Option<String>,
     /// The difference of its text; empty if nothing changes.
     pub(super) difference: String,
-    /// Lines about what was found, or the next step.
+    /// Lines for the person: the kinds of work in a project, or the next step.
     pub(super) notes: Vec<String>,
 }
 

@@ -83,7 +83,7 @@ fn values_of(grants: &Json) -> impl Iterator<Item = (&str, Option<&str>, &Json)>
     })
 }
 
-/// The table of this name, which is made if it is missing. It has no line of its own if it has only tables.
+/// The table of this name, or a new one, which gets a line of its own with its first value.
 fn table<'t>(above: &'t mut dyn TableLike, name: &str) -> Result<&'t mut dyn TableLike> {
     let mut new = Table::new();
     new.set_implicit(true);
