@@ -78,6 +78,18 @@ fn grant_everywhere_holds_in_other_projects() {
     ran.success();
     let (again, status) = exec.ask(&["allow", "program", "seq"]);
     assert_eq!((status, &again["data"]["changed"]), (0, &json!(false)), "{again}");
+    // What the project has already is still to be granted to the others.
+    let data = exec.root.directory("data").display().to_string();
+    for (kind, value) in
+        [("program", "uniq"), ("env", "MINE"), ("network", "a.test"), ("read", &data), ("write", &data)]
+    {
+        for everywhere in [&[][..], &["--everywhere"]] {
+            let words = [&["allow", kind, value], everywhere].concat();
+            assert_eq!(exec.confirmed(&words)["changed"], true, "{words:?}");
+            let (again, _) = exec.ask(&words);
+            assert_eq!(again["data"]["changed"], false, "{words:?}");
+        }
+    }
 }
 
 #[test]

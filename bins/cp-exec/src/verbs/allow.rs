@@ -116,7 +116,11 @@ pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result
 
 /// The edit of the policy that lets commands use the values.
 fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: &Context) -> Result<Edit> {
-    let loaded = load(file)?;
+    let mut loaded = load(file)?;
+    if everywhere {
+        // What this project has is not granted to the others.
+        loaded.settings.project.clear();
+    }
     if loaded.file.is_none() {
         let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
         return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));

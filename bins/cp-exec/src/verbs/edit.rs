@@ -89,7 +89,11 @@ impl Edit {
         ledger.sync()?;
         for file in self.files {
             let directory = file.path.parent().unwrap_or(&file.path);
-            make_directory(directory)?;
+            if file.after.as_ref().is_some_and(|after| after.permissions == 0o600) {
+                make_directory(directory)?;
+            }
+            // The directory of a project is its owner's to share.
+            std::fs::create_dir_all(directory)?;
             file.carry_out()?;
             if file.after.is_none() {
                 // A directory with other files stays.
