@@ -1,12 +1,12 @@
 //! The conversation of a call: a session, and the links of an agent that make one of its sessions the current one.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::config::Config;
-use cp_common::home::{Home, is_id, locked, make_directory};
+use cp_common::home::{Home, is_id, lock_file, make_directory};
 use cp_common::{Error, Result};
 use cp_ledger::sessions::Session;
 use serde_json::Value;
@@ -78,10 +78,7 @@ impl Agent {
 
     /// Locks the links of the agent. The lock is outside of its directory, because only agents that exist have one.
     fn lock(&self) -> Result<File> {
-        let file = self.home.state("current").join(&self.id);
-        make_directory(&self.home.state("current"))?;
-        let open = || OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
-        locked(&file, || open().map_err(|e| Error::io("opening", e).in_file(&file)))
+        lock_file(&self.home.state("current").join(&self.id))
     }
 
     /// Moves the links to a session. The caller has the lock.

@@ -91,7 +91,7 @@ fn batch_result_equals_direct_run() {
 
         // A second one reads from disk, with the same receipts.
         let asked = provider.server.requests().len();
-        let again = llm.run(&["batch", "result", &id[..12]]);
+        let again = llm.run(&["batch", "result", id]);
         assert_eq!(again.records()[..4], later.records()[..4]);
         assert_eq!(provider.server.requests().len(), asked);
     }
@@ -264,6 +264,18 @@ fn batch_result_reads_files_of_answers_and_of_errors() {
         let found: Vec<Value> = ran.records()[..3].iter().map(|record| record["error"]["code"].clone()).collect();
         assert_eq!(Value::from(found), json!([null, "E_VALIDATION", last]), "{ran:?}");
     }
+}
+
+#[test]
+fn batch_result_of_refused_file_is_error_of_provider() {
+    let errors = json!({"data":[{"code":"invalid_json_line","message":"not a row","line":1}]});
+    let job = json!({"id":"batch_0","status":"failed","errors":errors});
+    let server = Server::replying(move |_| server::json(200, &job));
+    let llm = Llm::asking("openai", &server);
+    let id = id_of(&submit(&llm, &rows(&["a"])));
+    let ran = llm.run(&["batch", "result", &id]);
+    assert_eq!((ran.status, &ran.closing()["error"]["code"]), (2, &json!("E_VALIDATION")), "{ran:?}");
+    assert!(ran.closing()["error"]["message"].as_str().unwrap().contains("not a row"), "{ran:?}");
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! `cp-session start`: create a session: the directory, its ledgers, and the first entries. And `fork`, which creates one
 //! that begins with the turns of another.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::{DEFAULT_AGENT, Home, TIERS, is_id, locked, make_directory, write_whole};
+use cp_common::home::{DEFAULT_AGENT, Home, TIERS, is_id, lock_file, make_directory, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Turn, raw};
@@ -87,12 +86,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// it.
 fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Session, Option<Receipt>)> {
     let place = HostNote::file(&external.host, &external.id, &context.home);
-    make_directory(place.parent().unwrap_or(context.home.root()))?;
-    let lock_file = place.with_extension("lock");
-    let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(0o600);
-    let open = || options.open(&lock_file).map_err(|e| Error::io("opening the lock", e).in_file(&lock_file));
-    let _lock = locked(&lock_file, open)?;
+    let _lock = lock_file(&place.with_extension("lock"))?;
     if let Some((session, _)) = Session::of_host(&external.host, &external.id, &context.home) {
         return Ok((session, None));
     }

@@ -11,14 +11,16 @@ pub(crate) mod state;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
+use cp_common::home::{Home, lock_file};
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter};
+use cp_common::wire::raw;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 
 use self::provider::Client;
-use self::state::{Batch, BatchJob, Row, State, encoded};
+use self::state::{Batch, BatchJob, Row, State, path_of};
 use crate::backend::endpoint::Target;
 use crate::engine::{Engine, Work};
 use crate::pause;
@@ -46,13 +48,13 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
         ..VerbDoc::new("batch status", Class::Query, "batch_job")
     },
     VerbDoc {
-        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
+        examples: &["cp-llm batch submit --backend stub -- hello | jq -r .data.job_id | xargs cp-llm batch result"],
         also: &["summary"],
         events: &["llm.response", "llm.batch"],
         ..VerbDoc::new("batch result", Class::Governed, "message")
     },
     VerbDoc {
-        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
+        examples: &["cp-llm batch submit --backend stub -- hello | jq -r .data.job_id | xargs cp-llm batch cancel"],
         ..VerbDoc::new("batch cancel", Class::Governed, "batch_job")
     },
 ];
@@ -67,19 +69,19 @@ pub(crate) enum Verb {
         /// Wait for the end of each batch before its state is printed
         #[arg(long)]
         wait: bool,
-        /// The batches, by id or a prefix of it (default: all)
+        /// The batches, by id (default: all)
         #[arg(value_name = "ID")]
         ids: Vec<String>,
     },
     /// Print the answers of batches that have ended
     Result {
-        /// The batches, by id or a prefix of it
+        /// The batches, by id
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
     /// Cancel a batch; answers from before can be printed
     Cancel {
-        /// The batch, by id or a prefix of it
+        /// The batch, by id
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -120,7 +122,6 @@ impl Filter for Submit<'_> {
             let message = format!("all prompts of a batch must use one model: {first}, not {model}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
-        Client::of(&work)?;
         self.engine.note_lowered(&work)?;
         self.engine.check_batch_budget(&work, work.body()?.len())?;
         self.works.push((context.out.place, work));
@@ -132,31 +133,19 @@ impl Filter for Submit<'_> {
         // An incomplete input is not submitted.
         signals::check()?;
         self.engine.report_lowered(context);
-        let Some((_, Work { target, .. })) = self.works.first() else { return Ok(()) };
-        let (client, Target { endpoint, model }) = (Client::of(&self.works[0].1)?, target);
-        let rows = self.works.iter().map(|(place, work)| Row::of(*place, work)).collect::<Result<Vec<_>>>()?;
-        let input_hash = keys::hash(&encoded(&(&endpoint.name, endpoint.base(), model, &rows))?);
-        let request_id = self.args.request_id.as_deref();
-        let named = request_id.map(|id| keys::hash(format!("request {id}").as_bytes()));
-        let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
-        let job = BatchJob {
-            job_id: format!("BAT-{}", &digits[..16]),
-            endpoint: endpoint.name.clone(),
-            count: rows.len() as u64,
-            created_at: clock::now(),
-            input_hash: input_hash.clone(),
-            ..BatchJob::default()
-        };
-        let schema = self.engine.schema.as_ref().map(|schema| schema.text.clone());
-        let (model, fail_on) = (model.clone(), self.engine.fail_on.clone());
-        let (mut batch, _lock) =
-            Batch { job, model, fail_on, schema, rows, ..Batch::default() }.or_existing(&context.home)?;
-        if batch.job.input_hash != input_hash {
-            let message = format!("the request id `{}` was used for another input", request_id.unwrap_or_default());
-            let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
-            return Err(error.hint("use a new id for a new request").fatal());
-        }
-        if !batch.path.exists() {
+        let Some((_, first)) = self.works.first() else { return Ok(()) };
+        let client = Client::of(first)?;
+        let mut batch = self.batch(&first.target, &context.home)?;
+        let _lock = lock_file(&batch.path.with_extension("lock"))?;
+        if batch.path.exists() {
+            let input_hash = batch.job.input_hash;
+            batch = Batch::read(batch.path)?;
+            if batch.job.input_hash != input_hash {
+                let message = format!("the request id of {} was used for another input", batch.job.job_id);
+                let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
+                return Err(error.hint("use a new id for a new request").fatal());
+            }
+        } else {
             self.create(&client, &mut batch).map_err(Error::fatal)?;
         }
         context.out.record(Kind::Item, &client.progress(&batch.job).map_err(Error::fatal)?)?;
@@ -166,6 +155,33 @@ impl Filter for Submit<'_> {
 }
 
 impl Submit<'_> {
+    /// The batch of the prompts. Its id is derived from the request id, or from the input.
+    fn batch(&self, Target { endpoint, model }: &Target, home: &Home) -> Result<Batch> {
+        let rows = self.works.iter().map(|(place, work)| {
+            Ok(Row {
+                place: *place,
+                request_hash: work.request_hash()?.to_owned(),
+                params: work.request.params.clone(),
+                prompt: work.prompt.clone(),
+                outcome: None,
+            })
+        });
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        let input_hash = keys::hash(raw(&(&endpoint.name, endpoint.base(), model, &rows))?.get().as_bytes());
+        let named = self.args.request_id.as_ref().map(|id| keys::hash(format!("request {id}").as_bytes()));
+        let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
+        let job_id = format!("BAT-{}", &digits[..16]);
+        let (endpoint, count, created_at) = (endpoint.name.clone(), rows.len() as u64, clock::now());
+        Ok(Batch {
+            path: path_of(&job_id, home),
+            job: BatchJob { job_id, endpoint, count, created_at, input_hash, ..BatchJob::default() },
+            model: model.clone(),
+            fail_on: self.engine.fail_on.clone(),
+            schema: self.engine.schema.as_ref().map(|schema| schema.text.clone()),
+            rows,
+        })
+    }
+
     /// Creates the batch at its provider. That of the stub has its answers at once.
     fn create(&mut self, client: &Client, batch: &mut Batch) -> Result<()> {
         let mut bodies = Vec::new();
@@ -193,15 +209,15 @@ impl Submit<'_> {
 
 fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
     context.out.streaming()?;
-    let batches = if ids.is_empty() {
-        Batch::all(&context.home, "")?.into_iter().map(Ok).collect()
-    } else {
-        ids.iter().map(|id| Batch::find(&context.home, id)).collect::<Vec<_>>()
+    let find = |id: &String| Batch::find(id, &context.home).map(|(batch, _)| batch);
+    let batches: Vec<Result<Batch>> = match ids {
+        [] => Batch::all(&context.home)?.into_iter().map(Ok).collect(),
+        ids => ids.iter().map(find).collect(),
     };
     for batch in batches {
+        signals::check()?;
         filter::settle(Place::default(), StreamOptions::default(), context, |context| {
-            let found = batch.and_then(|batch| state_of(&batch, waits, context));
-            let job = found.map_err(|error| if signals::interrupted() { error.fatal() } else { error })?;
+            let job = state_of(&batch?, waits, context)?;
             context.out.record(Kind::Item, &job)
         })?;
     }
@@ -220,13 +236,13 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
             Ok(job) if waits && !job.is_ended() => {
                 shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
             }
-            Err(error) if waits && error.code().row().retryable && error.code() != Code::Interrupted => {
+            Err(error) if waits && error.code().row().retryable => {
                 context.warn(&format!("{}: {}; asking again", batch.job.job_id, error.message()));
             }
             found => return found,
         }
         context.out.flush()?;
-        pause(wait)?;
+        pause(wait).map_err(Error::fatal)?;
         wait = (wait * 3 / 2).min(WAITS.1);
     }
 }
@@ -234,19 +250,19 @@ fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJo
 /// Prints the answers of batches, each in the order of its input, as the messages that a direct run would have printed.
 /// A row without a result stays open, because a result that was lost on the way may arrive the next time.
 fn result(ids: &[String], context: &mut Context) -> Result<()> {
-    context.out.filtering();
+    context.out.streaming()?;
     for id in ids {
-        let (mut batch, _lock) = Batch::find(&context.home, id)?.locked()?;
+        let (mut batch, _lock) = Batch::find(id, &context.home)?;
         if batch.rows.iter().any(|row| row.outcome.is_none()) {
             Client::of_batch(&batch, context)?.fetch(&mut batch, context)?;
-        }
-        if ids.len() > 1 || batch.rows.iter().any(|row| row.place.index.is_some()) {
-            context.out.streaming()?;
         }
         for Row { place, outcome, .. } in batch.rows {
             signals::check()?;
             filter::settle(place, StreamOptions::default(), context, |context| {
-                let outcome = outcome.map_or_else(|| Err(missing()), |known| known.map_err(|e| Error::from_value(&e)));
+                let missing = || bad_answer("missing", "the provider sent no result for this row");
+                let outcome =
+                    outcome.ok_or_else(|| missing().hint("ask for the results again, or submit the row again"))?;
+                let outcome = outcome.map_err(|error| Error::from_value(&error));
                 let message = outcome.or_else(|error| print_cut(&error, context).and(Err(error)))?;
                 if let Some(remark) = remark(&message) {
                     context.warn(remark);
@@ -258,19 +274,11 @@ fn result(ids: &[String], context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The error of a row without a result.
-fn missing() -> Error {
-    let error = bad_answer("missing", "the provider sent no result for this row");
-    error.hint("ask for the results again, or submit the row again")
-}
-
 fn cancel(id: &str, context: &mut Context) -> Result<()> {
-    let (mut batch, _lock) = Batch::find(&context.home, id)?.locked()?;
+    let (mut batch, _lock) = Batch::find(id, &context.home)?;
     let _effect = signals::effect();
-    if let Some(id) = &batch.job.provider_id {
-        let client = Client::of_batch(&batch, context)?;
-        client.cancel(id)?;
-        batch.job = client.progress(&batch.job)?;
+    if batch.job.provider_id.is_some() {
+        batch.job = Client::of_batch(&batch, context)?.cancel(&batch.job)?;
     } else if !batch.job.is_ended() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;

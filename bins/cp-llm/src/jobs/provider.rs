@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cp_common::home::is_id;
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::backend::{Backends, Exchange, Ready};
 use crate::engine::schema::AnswerSchema;
 use crate::engine::{Engine, Work};
 use crate::policy::Policy;
-use crate::wire_api::{BatchApi, Request, count_of, exact, parsed, shortened, text_of};
+use crate::wire_api::{BatchApi, Request, count_of, exact, parsed, text_of};
 
 /// The time limit of a request about a batch.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -28,24 +29,20 @@ const FORM: [&str; 2] = [
 ];
 const FORM_TYPE: &str = "multipart/form-data; boundary=cp-batch";
 
-/// The client for a model of a server that takes batches.
+/// The client for a model of a server that takes batches, or of the stub, whose batches have their answers at once.
 pub(super) struct Client {
     target: Target,
     ready: Ready,
 }
 
-/// The server of a backend, with its batch API. Fails if there is none.
-fn batches_of(ready: &Ready) -> Result<(&Server, BatchApi)> {
-    let hint = "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend";
-    let missing = || Error::usage(format!("the backend {} has no batches", ready.backend.name())).hint(hint).fatal();
-    ready.backend.server().and_then(|server| Some((server, server.api.batch_api?))).ok_or_else(missing)
-}
-
 impl Client {
-    /// The client for the model of a request. Fails if its backend has no batches; those of the stub need no server.
+    /// The client for the model of a request. Fails if its backend has no batches.
     pub(super) fn of(work: &Work) -> Result<Self> {
         let client = Self { target: work.target.clone(), ready: work.ready.clone() };
-        if client.is_stub() { Ok(client) } else { batches_of(&work.ready).map(|_| client) }
+        if !client.is_stub() {
+            client.server()?;
+        }
+        Ok(client)
     }
 
     /// The client for the model of a batch.
@@ -56,19 +53,26 @@ impl Client {
         Ok(Self { target: Target { endpoint, model: batch.model.clone() }, ready })
     }
 
-    /// True for the stub, which has its answers at once.
     pub(super) fn is_stub(&self) -> bool {
         self.ready.backend.name() == "stub"
+    }
+
+    /// The server and its batch API.
+    fn server(&self) -> Result<(&Server, BatchApi)> {
+        let hint = "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend";
+        let name = self.ready.backend.name();
+        let missing = || Error::usage(format!("the backend {name} has no batches")).hint(hint).fatal();
+        self.ready.backend.server().and_then(|server| Some((server, server.api.batch_api?))).ok_or_else(missing)
     }
 
     /// Creates the batch of these requests at the provider and keeps its id. The batch is removed after a failure,
     /// unless the provider may have created it.
     pub(super) fn create(&self, batch: &mut Batch, requests: &[Arc<Vec<u8>>]) -> Result<()> {
-        let (server, api) = batches_of(&self.ready)?;
+        let (server, api) = self.server()?;
         // A file without a batch costs nothing.
         let body = body_of(server, api, &batch.job, requests)?;
         batch.save()?;
-        let mut rest = body.as_slice();
+        let mut rest = body.as_bytes();
         let made = server.post_body(api.path, "application/json", &mut rest, Some(&batch.job.job_id));
         let error = match made.and_then(|made| id_of(&made, "id")) {
             Ok(id) => {
@@ -86,96 +90,85 @@ impl Client {
         Err(error.with("batch", batch.job.job_id.as_str()).hint(hint))
     }
 
-    /// The provider's description of the batch. Fails if the batch was not submitted completely.
-    fn description(&self, job: &BatchJob) -> Result<Value> {
-        let (server, api) = batches_of(&self.ready)?;
+    /// The path of the batch at its server. Fails if the batch was not submitted completely.
+    fn path(&self, job: &BatchJob) -> Result<String> {
+        let (_, api) = self.server()?;
         let id = job.provider_id.as_ref().ok_or_else(|| interrupted(job, api.console))?;
-        server.resource(&format!("{}/{id}", api.path))
+        Ok(format!("{}/{id}", api.path))
     }
 
     /// The state of the batch. One that has ended is not asked for.
     pub(super) fn progress(&self, job: &BatchJob) -> Result<BatchJob> {
-        if job.is_ended() { Ok(job.clone()) } else { Ok(progress(job, &self.description(job)?)) }
+        if job.is_ended() {
+            return Ok(job.clone());
+        }
+        Ok(progress(job, &self.server()?.0.resource(&self.path(job)?)?))
+    }
+
+    /// Cancels the batch at the provider.
+    pub(super) fn cancel(&self, job: &BatchJob) -> Result<BatchJob> {
+        let path = format!("{}/cancel", self.path(job)?);
+        self.server()?.0.post_body(&path, "application/json", &mut &b"{}"[..], None)?;
+        self.progress(job)
     }
 
     /// Takes the results of a batch, which must have ended, from its provider. An outcome is on the ledger and in the
     /// state file before it is printed.
     pub(super) fn fetch(&self, batch: &mut Batch, context: &Context) -> Result<()> {
-        let (server, api) = batches_of(&self.ready)?;
-        let found = self.description(&batch.job)?;
+        let ((server, api), path) = (self.server()?, self.path(&batch.job)?);
+        let found = server.resource(&path)?;
         let job = progress(&batch.job, &found);
         if !job.is_ended() {
             return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
                 .with("reason", "not_ended")
                 .hint(format!("wait for it: cp-llm batch status --wait {}", job.job_id)));
         }
-        let mut results: Vec<(usize, Exchange)> = Vec::new();
-        if let Some(failure) = &job.failure {
-            let failed = || Exchange::of(Err(server.failure(&json!({"error": {"message": failure}}), 400)));
-            results.extend((0..batch.rows.len()).map(|number| (number, failed())));
+        if let Some(failure) = found.pointer("/errors/data/0") {
+            return Err(server.failure(&json!({"error": failure}), 400));
         }
-        for path in api.results(&found).into_iter().filter(|_| job.failure.is_none()) {
-            for bytes in server.download(&path)?.split(|byte| *byte == b'\n') {
-                let line = parsed(bytes).unwrap_or_default();
-                let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
-                results.extend(number.map(|number| (number, of_line(bytes, &line, server))));
-                signals::check()?;
-            }
-        }
+        let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(&found, name).ok());
+        let files = files.map(|file| format!("/files/{file}/content"));
+        let paths = if api.has_file { files.collect() } else { vec![format!("{path}/results")] };
+        let results = paths.iter().map(|path| server.download(path)).collect::<Result<Vec<_>>>()?;
         let mut engine = Engine::new(context, Policy::load(context)?.table.log_content)?;
         engine.fail_on.clone_from(&batch.fail_on);
         engine.schema = batch.schema.clone().map(AnswerSchema::compile).transpose()?;
         // A signal waits until the outcomes are both on the ledger and in the state file.
         let _effect = signals::effect();
         let mut receipts = engine.journal.receipts_since(&job.created_at)?;
-        for (number, exchange) in results {
-            let Some(row) = batch.rows.get_mut(number).filter(|row| row.outcome.is_none()) else { continue };
+        for bytes in results.iter().flat_map(|lines| lines.split(|byte| *byte == b'\n')) {
+            let line = parsed(bytes).unwrap_or_default();
+            let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
+            let found = number.and_then(|number| Some((job.row(number), batch.rows.get_mut(number)?)));
+            let Some((name, row)) = found.filter(|(_, row)| row.outcome.is_none()) else { continue };
             let request = Request { params: row.params.clone(), ..Request::default() };
-            let name = job.row(number);
-            let receipt = receipts.remove(&name);
             let work = Work::new(row.prompt.clone(), request, self.target.clone(), self.ready.clone());
-            row.outcome = Some(engine.outcome_of_row(&mut work.of_batch(name, &row.request_hash, receipt), exchange)?);
+            let receipt = receipts.remove(&name);
+            let mut work = work.of_batch(name, &row.request_hash, receipt);
+            row.outcome = Some(engine.outcome_of_row(&mut work, exchange_of(bytes, &line, server))?);
         }
         batch.job = job;
         batch.save()
     }
-
-    /// Cancels the batch with this id at the provider.
-    pub(super) fn cancel(&self, id: &str) -> Result<()> {
-        let (server, api) = batches_of(&self.ready)?;
-        server.post_body(&format!("{}/{id}/cancel", api.path), "application/json", &mut &b"{}"[..], None).map(drop)
-    }
-}
-
-impl BatchApi {
-    /// The paths of the results of a batch.
-    fn results(&self, found: &Value) -> Vec<String> {
-        if !self.has_file {
-            return id_of(found, "id").map(|id| format!("{}/{id}/results", self.path)).into_iter().collect();
-        }
-        let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(found, name).ok());
-        files.map(|file| format!("/files/{file}/content")).collect()
-    }
 }
 
 /// The body of the request that creates a batch. Its file, if it has one, is uploaded.
-fn body_of(server: &Server, api: BatchApi, job: &BatchJob, requests: &[Arc<Vec<u8>>]) -> Result<Vec<u8>> {
+fn body_of(server: &Server, api: BatchApi, job: &BatchJob, requests: &[Arc<Vec<u8>>]) -> Result<String> {
     let url = format!("/v1{}", (server.api.path)(&Request::default()));
     let members =
         if api.has_file { format!(r#""method":"POST","url":"{url}","body""#) } else { r#""params""#.to_owned() };
     let line = |(number, request): (usize, &Arc<Vec<u8>>)| {
-        let head = format!(r#"{{"custom_id":"row-{number}",{members}:"#);
-        [head.as_bytes(), request, b"}\n"].concat()
+        format!(r#"{{"custom_id":"row-{number}",{members}:{}}}"#, String::from_utf8_lossy(request))
     };
-    let lines: Vec<Vec<u8>> = requests.iter().enumerate().map(line).collect();
+    let lines: Vec<String> = requests.iter().enumerate().map(line).collect();
     if !api.has_file {
-        return Ok([b"{\"requests\":[", &*lines.join(&b','), b"]}"].concat());
+        return Ok(format!(r#"{{"requests":[{}]}}"#, lines.join(",")));
     }
-    let form = [FORM[0].as_bytes(), &lines.concat(), FORM[1].as_bytes()].concat();
-    let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None)?, "id")?;
+    let form = [FORM[0], &lines.join("\n"), FORM[1]].concat();
+    let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_bytes(), None)?, "id")?;
     let metadata = json!({"cp_batch": job.job_id});
     let body = json!({"input_file_id": file, "endpoint": url, "completion_window": "24h", "metadata": metadata});
-    Ok(body.to_string().into_bytes())
+    Ok(body.to_string())
 }
 
 /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
@@ -192,7 +185,7 @@ fn interrupted(job: &BatchJob, console: &str) -> Error {
 }
 
 /// Parses a line of results, of either API.
-fn of_line(bytes: &[u8], line: &Value, server: &Server) -> Exchange {
+fn exchange_of(bytes: &[u8], line: &Value, server: &Server) -> Exchange {
     if let Some(body) = exact(bytes, "/result/message").or_else(|| exact(bytes, "/response/body")) {
         let (body, response) = (body.get().as_bytes(), &line["response"]);
         let status = response["status_code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(200);
@@ -201,45 +194,37 @@ fn of_line(bytes: &[u8], line: &Value, server: &Server) -> Exchange {
         return Exchange { status: Some(status), request_id, hash: Some(keys::hash(body)), ..Exchange::of(outcome) };
     }
     let result = &line["result"];
-    let left = |code, reason: &str| {
-        let why = format!("the batch was {reason} before this row was answered");
-        Error::new(code, why).with("origin", "upstream").with("reason", reason)
+    let (code, reason) = match text_of(result, "type").or_else(|| text_of(&line["error"], "code")) {
+        Some("expired" | "batch_expired") => (Code::Timeout, "expired"),
+        Some("canceled" | "batch_cancelled") => (Code::Conflict, "cancelled"),
+        _ => return Exchange::of(Err(server.failure(result.get("error").unwrap_or(line), 200))),
     };
-    let kind = text_of(result, "type").or_else(|| text_of(&line["error"], "code")).unwrap_or_default();
-    Exchange::of(Err(match kind {
-        "expired" | "batch_expired" => left(Code::Timeout, "expired"),
-        "canceled" | "batch_cancelled" => left(Code::Conflict, "cancelled"),
-        _ => server.failure(result.get("error").unwrap_or(line), 200),
-    }))
+    let error = Error::new(code, format!("the batch was {reason} before this row was answered"));
+    Exchange::of(Err(error.with("origin", "upstream").with("reason", reason)))
 }
 
 /// A member that is an id, validated for use in a path.
 fn id_of(value: &Value, name: &str) -> Result<String> {
-    let is_id =
-        |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    let id = text_of(value, name).filter(is_id).map(str::to_owned);
+    let id = text_of(value, name).filter(|id| is_id(id)).map(str::to_owned);
     id.ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
 /// The state of a batch, in the members of either provider, whose names do not collide.
 fn progress(job: &BatchJob, found: &Value) -> BatchJob {
-    let mut job = job.clone();
     let count = |names: &[&str]| names.iter().map(|name| count_of(found, &format!("/request_counts/{name}"))).sum();
     let (answered, cancelled): (u64, u64) = (count(&["completed", "succeeded"]), count(&["canceled"]));
-    job.done = answered + cancelled + count(&["failed", "errored", "expired"]);
+    let done = answered + cancelled + count(&["failed", "errored", "expired"]);
     let state = text_of(found, "processing_status").or_else(|| text_of(found, "status")).unwrap_or_default();
-    job.status = match state {
+    let status = match state {
         "validating" => State::Pending,
         "failed" | "expired" => State::Failed,
         "cancelled" => State::Cancelled,
         "ended" if cancelled > 0 => State::Cancelled,
-        "ended" | "completed" if answered == 0 && job.done > 0 => State::Failed,
+        "ended" | "completed" if answered == 0 && done > 0 => State::Failed,
         "ended" | "completed" => State::Succeeded,
         _ => State::Running,
     };
-    job.failure = found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened);
-    job.untrusted = job.failure.iter().map(|_| "/failure".to_owned()).collect();
-    job
+    BatchJob { status, done, ..job.clone() }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,15 @@ pub fn locked(path: &Path, open: impl Fn() -> Result<File>) -> Result<File> {
             Err(e) => return Err(Error::from(e).in_file(path).fatal()),
         }
     }
+}
+
+/// Creates a lock file if it is absent, and locks it.
+pub fn lock_file(path: &Path) -> Result<File> {
+    directory_of(path)?;
+    locked(path, || {
+        let opened = File::options().create(true).append(true).mode(0o600).open(path);
+        opened.map_err(|e| Error::io("opening", e).in_file(path).fatal())
+    })
 }
 
 /// Waits for the lock in a thread, because the kernel queues waiters in order, but the wait cannot be combined with the
