@@ -69,3 +69,11 @@ fn backend_refuses_model_options() {
         );
     }
 }
+
+#[test]
+fn error_that_ends_the_model_is_reported_once() {
+    let place = ToolLoop::new();
+    let ran = place.command(&["x"]).env("CP_BACKEND", "").run();
+    assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{ran:?}");
+    assert_eq!(ran.stderr.matches("no backend is configured").count(), 1, "{ran:?}");
+}

@@ -189,7 +189,10 @@ impl Output {
                     // A record that was held back is not the only line.
                     self.streaming()?;
                 }
-                self.report_error(&error);
+                // The owner of a part gets the error, and reports it.
+                if !self.state().is_part {
+                    self.report_error(&error);
+                }
                 Some(error)
             }
             Ok(()) if self.last.is_some() => None,
