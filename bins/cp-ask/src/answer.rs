@@ -1,6 +1,8 @@
 //! Prints the records of an answer: the text as it arrives, or the text of the last message.
 
-use cp_common::output::{Output, printable_line, to_stderr};
+use std::collections::BTreeSet;
+
+use cp_common::output::{Output, printable, printable_line, to_stderr};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Delta, Message, Reply as _, Usage};
 use cp_common::{Code, Error, Result};
@@ -19,7 +21,8 @@ pub(crate) struct Printer<'a> {
     ends_line: Option<bool>,
     /// The first failure of the output.
     failure: Option<Error>,
-    hints: Vec<String>,
+    /// Lines for the end. Their order is that of their words: `Hint`, `Resume`.
+    hints: BTreeSet<String>,
     /// The tools that the last message calls.
     called: Vec<String>,
     /// What all messages used.
@@ -59,8 +62,8 @@ impl<'a> Printer<'a> {
             // The request of a dry run.
             Some(Kind::Item) => {
                 let data: Value = record.read()?;
-                if let Some(request) = data.get("request") {
-                    self.last = format!("{request:#}\n");
+                if data["request"].is_object() {
+                    self.last = format!("{:#}\n", data["request"]);
                 }
             }
             _ => {}
@@ -90,11 +93,7 @@ impl<'a> Printer<'a> {
         }
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
-        for line in hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")) {
-            if !self.hints.contains(&line) {
-                self.hints.push(line);
-            }
-        }
+        self.hints.extend(hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")));
     }
 
     /// Prints the rest of an answer that is stored.
@@ -103,8 +102,8 @@ impl<'a> Printer<'a> {
         self.write(&last);
         if !self.called.is_empty() {
             let called = printable_line(&self.called.join(", "));
-            self.hints
-                .push(format!("cp-ask: the model called {called}, but it has no tools: --tools DIR permits them"));
+            let hint = format!("cp-ask: the model called {called}, but it has no tools: --tools DIR permits them");
+            self.hints.insert(hint);
         }
         let unprinted = |e: Error| format!("the answer is stored but could not be printed: {}", e.message());
         self.failure.take().map_or(Ok(()), |e| Err(Error::new(Code::Io, unprinted(e))))
@@ -131,11 +130,9 @@ impl<'a> Printer<'a> {
         to_stderr(&format!("cp-ask: {input} tokens of input, {output} of output, {cost}\n"));
     }
 
-    /// Writes text, to a terminal without the control characters of a model.
+    /// Writes text, to a terminal with the control characters of a model escaped.
     fn write(&mut self, text: &str) {
-        let is_terminal = isatty(stdout());
-        let is_shown = |c: &char| !is_terminal || matches!(c, '\n' | '\t') || !c.is_control();
-        let shown: String = text.chars().filter(is_shown).collect();
+        let shown = if isatty(stdout()) { printable(text) } else { text.into() };
         if let Err(error) = self.out.raw(shown.as_bytes()).and_then(|()| self.out.flush()) {
             self.failure.get_or_insert(error);
         }

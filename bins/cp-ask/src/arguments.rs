@@ -157,8 +157,6 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
     },
-    /// Print the trace of the conversation as JSON lines
-    Log(Rest),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -168,8 +166,6 @@ pub(crate) enum Verb {
         #[arg(long, hide = true)]
         format: Option<String>,
     },
-    /// Print this help
-    Help,
 }
 
 /// A parsed command line.
@@ -194,7 +190,6 @@ pub(crate) fn command() -> clap::Command {
         .about("Send a text to a model and print the answer")
         .version(VERSION)
         .bin_name("cp-ask")
-        .disable_help_subcommand(true)
         .no_binary_name(true)
         .args_conflicts_with_subcommands(true)
         .override_usage("cp-ask [OPTIONS] [TEXT] [-]\n       cp-ask COMMAND [OPTIONS]")
@@ -266,7 +261,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
 /// Fails if the only word is a mistyped command, or a command of a similar program, because a text costs money.
 fn check_word(word: &str) -> Result<()> {
     let command = command();
-    let near = misspelt_verb(word, command.get_subcommands().map(clap::Command::get_name));
+    let near = misspelt_verb(word, command.get_subcommands().map(clap::Command::get_name).chain(["help"]));
     if near.is_none() && !FOREIGN.split(' ').any(|known| known == word) {
         return Ok(());
     }

@@ -91,15 +91,15 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
 fn system_text(given: &str) -> Result<String> {
     let file = Path::new(given);
     let is_name = given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end));
-    let is_absent = !file.exists() && is_name && !given.contains(char::is_whitespace);
-    if given.starts_with('@') || file.is_dir() || !file.exists() && !is_absent {
-        return Ok(given.to_owned());
+    match given {
+        _ if given.starts_with('@') || file.is_dir() => Ok(given.to_owned()),
+        _ if file.exists() => Ok(format!("@{given}")),
+        _ if is_name && !given.contains(char::is_whitespace) => {
+            let error = Error::not_found(format!("{given}: no such file"));
+            Err(error.hint(format!("write @@{given} to send it as text")))
+        }
+        _ => Ok(given.to_owned()),
     }
-    if is_absent {
-        let error = Error::not_found(format!("{given}: no such file"));
-        return Err(error.hint(format!("write @@{given} to send it as text")));
-    }
-    Ok(format!("@{given}"))
 }
 
 /// Time without input after which a notice explains the wait.
@@ -142,8 +142,7 @@ pub(crate) fn read_text(question: &Question) -> Result<(String, bool)> {
 /// standard input.
 fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>, files: &Files) -> Result<Vec<u8>> {
     let is_argument = typed.is_some() && text.len() < LONGEST_ARGUMENT;
-    words.push("--".to_owned());
-    words.push(if is_argument { text.clone() } else { "-".to_owned() });
+    words.extend(["--".to_owned(), if is_argument { text.clone() } else { "-".to_owned() }]);
     let attached = typed.filter(|question| question.attaches_input()).map(read_input).transpose()?;
     let input = attached.unwrap_or(if is_argument { Vec::new() } else { text.into_bytes() });
     let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, [])?;

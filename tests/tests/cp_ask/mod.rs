@@ -161,10 +161,15 @@ fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     let answer = place.shell("sh", "exec cp-ask hi").env("CP_STUB_SCRIPT", "answer").env("CP_BACKEND", "stub");
     let mut terminal = answer.terminal(80);
     assert_eq!(terminal.end(), Some(0));
-    assert_eq!(terminal.raw(), "a[31mbc\r\nd\r\n");
+    assert_eq!(terminal.raw(), "a^[[31mb^G<U+009B>c\r\nd\r\n");
+    place.work.directory("tools");
+    let mut terminal = place.shell("sh", "exec cp-ask --tools tools hi").env("CP_BACKEND", "stub").terminal(80);
+    assert_eq!(terminal.end(), Some(0));
+    let shown = terminal.text();
+    assert!(shown.contains("stub response 1") && !shown.contains("sha256:"), "{shown}");
 }
 
-const WORDS: &str = "init config doctor models keys templates chat session reset logs log completions help";
+const WORDS: &str = "init config doctor models keys templates chat session reset logs completions help";
 
 /// The options that a text names.
 fn options(text: &str) -> BTreeSet<&str> {
