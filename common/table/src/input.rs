@@ -8,9 +8,8 @@ use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
 use cp_common::context::options::StreamOptions;
 use cp_common::stream::filter::Source;
 use cp_common::{Error, Result};
-use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::records::{Format, Records, Writer};
 use crate::template::Template;
@@ -72,10 +71,10 @@ impl TableOptions {
     /// nothing.
     pub fn template(self, text: Option<&String>) -> Result<Option<Template>> {
         let Some(format) = self.format() else { return Ok(None) };
-        let text = match (format, text.map_or("", String::as_str)) {
-            (_, text) if text.contains("{{") || text.contains("{%") => text.to_owned(),
-            (Format::Lines, "") => "{{text}}".to_owned(),
-            (Format::Lines, text) => format!("{text}\n\n{{{{text}}}}"),
+        let text = text.map_or("", String::as_str);
+        let text = match format {
+            _ if text.contains("{{") || text.contains("{%") => text.to_owned(),
+            Format::Lines => format!("{text}\n\n{{{{text}}}}").trim_start().to_owned(),
             _ => {
                 return Err(Error::usage("a table needs a text that names its columns")
                     .hint("write a column in two braces: 'Translate: {{title}}'"));
@@ -87,14 +86,14 @@ impl TableOptions {
     /// Replaces standard input by the rows of the table. Fails if its header row is not usable.
     pub fn open(self) -> Result<Option<Table>> {
         let Some(format) = self.format().filter(|_| !io::stdin().is_terminal()) else { return Ok(None) };
-        let stdin = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+        let stdin = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
         let mut records = Records::new(BufReader::new(stdin), format);
         let table = Table::of(&mut records)?;
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (reader, mut writer) = io::pipe()?;
         rustix::stdio::dup2_stdin(&reader)?;
         let rows = table.clone();
         // The thread ends with the table, or when nobody reads its rows anymore.
-        std::thread::spawn(move || rows.convert(records, &mut File::from(writer)));
+        std::thread::spawn(move || rows.convert(records, &mut writer));
         Ok(Some(table))
     }
 
@@ -132,10 +131,8 @@ impl Table {
             return Ok(Self { columns: vec!["text".to_owned()] });
         }
         let wrong = |what: &str| Error::validation(format!("the header row of the table {what}"));
-        let Some((line, header)) = records.read()? else {
-            return Err(wrong("is missing").hint("the first line has the names of the columns"));
-        };
-        let columns = header.map_err(|error| error.at_line(line))?;
+        let missing = || wrong("is missing").hint("the first line has the names of the columns");
+        let columns = records.read()?.ok_or_else(missing)?.1?;
         let is_wrong = |(at, name): &(usize, &String)| name.trim().is_empty() || columns[..*at].contains(name);
         match columns.iter().enumerate().find(is_wrong) {
             Some((_, name)) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
@@ -153,25 +150,24 @@ impl Table {
 
     /// Writes the rows of the records.
     fn convert(&self, mut records: Records<impl BufRead>, into: &mut impl Write) -> io::Result<()> {
-        let mut at = 0;
+        let (columns, mut at) = (self.columns.len(), 0);
         while let Some((line, fields)) = records.read()? {
-            let row = fields.and_then(|fields| self.row(fields));
-            let row = row.unwrap_or_else(|error| json!({FAULT: error.at_line(line).to_value()}));
+            let fields = fields.and_then(|fields| match fields.len() {
+                found if found == columns => Ok(fields),
+                found => {
+                    let message = format!("fields of the record: {found}, of the header: {columns}");
+                    Err(Error::validation(message).at_line(line))
+                }
+            });
+            let row: Map<String, Value> = match fields {
+                Ok(fields) => self.columns.iter().cloned().zip(fields.into_iter().map(Value::from)).collect(),
+                Err(error) => Map::from_iter([(FAULT.to_owned(), error.to_value())]),
+            };
             let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
-            into.write_all(format!("{}{row}\n", "\n".repeat(padding)).as_bytes())?;
+            into.write_all(format!("{}{}\n", "\n".repeat(padding), Value::Object(row)).as_bytes())?;
             at = line;
         }
         Ok(())
-    }
-
-    /// The JSON object of a record.
-    fn row(&self, fields: Vec<String>) -> Result<Value> {
-        if fields.len() != self.columns.len() {
-            let (found, expected) = (fields.len(), self.columns.len());
-            return Err(Error::validation(format!("fields of the record: {found}, of the header: {expected}")));
-        }
-        let members = self.columns.iter().cloned().zip(fields.into_iter().map(Value::from));
-        Ok(Value::Object(members.collect()))
     }
 }
 
@@ -179,10 +175,8 @@ impl Table {
 mod tests {
     use std::collections::BTreeMap;
 
-    use proptest::prelude::*;
-    use serde_json::Map;
-
     use super::*;
+    use proptest::prelude::*;
 
     /// The rows and the faults of a table, by line.
     type Converted = (BTreeMap<u64, Map<String, Value>>, BTreeMap<u64, String>);

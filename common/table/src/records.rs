@@ -64,7 +64,7 @@ impl<R: BufRead> Records<R> {
         let (mut is_quoted, mut is_closed) = (false, false);
         let damaged = |start, what| {
             let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
-            Ok(Some((start, Err(Error::validation(what).hint(hint)))))
+            Ok(Some((start, Err(Error::validation(what).hint(hint).at_line(start)))))
         };
         let is_lines = self.format == Format::Lines;
         while self.input.read_until(b'\n', &mut line)? > 0 {
@@ -104,12 +104,12 @@ impl<R: BufRead> Records<R> {
             line.clear();
         }
         fields.push(field);
-        match start {
-            Some(start) if is_quoted => damaged(start, "a quote opens a field and none closes it"),
-            start => {
-                Ok(start.map(|start| (start, fields.iter().map(|field| Ok(text_of(field)?.to_owned())).collect())))
-            }
+        let Some(start) = start else { return Ok(None) };
+        if is_quoted {
+            return damaged(start, "a quote opens a field and none closes it");
         }
+        let fields = fields.iter().map(|field| Ok(text_of(field).map_err(|e| e.at_line(start))?.to_owned()));
+        Ok(Some((start, fields.collect())))
     }
 }
 

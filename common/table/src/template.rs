@@ -29,7 +29,7 @@ impl Template {
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         let mut template = Self { file, environment };
         let added = template.environment.add_template_owned(NAME, text);
-        added.map_err(|e| template.fault(&e))?;
+        added.map_err(|e| template.fault(&e, &BTreeMap::new()))?;
         Ok(template)
     }
 
@@ -51,10 +51,7 @@ impl Template {
         values.extend(text.map(|text| ("text".to_owned(), text.into())));
         values.extend(variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         let template = self.environment.get_template(NAME);
-        let text = template.and_then(|template| template.render(&values)).map_err(|e| {
-            let fault = self.fault(&e);
-            if e.kind() == ErrorKind::UndefinedError { fault.hint(hint(&values)) } else { fault }
-        })?;
+        let text = template.and_then(|template| template.render(&values)).map_err(|e| self.fault(&e, &values))?;
         if text.trim().is_empty() {
             return Err(self.place(Error::validation("the template produces an empty text")));
         }
@@ -69,11 +66,11 @@ impl Template {
         names.filter(|name| !is_own(name)).collect()
     }
 
-    fn fault(&self, e: &minijinja::Error) -> Error {
+    fn fault(&self, e: &minijinja::Error, names: &BTreeMap<String, Value>) -> Error {
         let at = e.range().and_then(|range| e.template_source()?.get(range).map(str::to_owned));
         let error = if e.kind() == ErrorKind::UndefinedError {
             let name = at.unwrap_or_else(|| "a variable".to_owned());
-            Error::validation(format!("`{name}` is not defined")).with("variable", name)
+            Error::validation(format!("`{name}` is not defined")).with("variable", name).hint(hint(names))
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
                 .hint("a column whose name is not one word is written {{row[\"my column\"]}}")
