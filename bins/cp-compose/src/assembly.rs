@@ -232,7 +232,7 @@ fn governed(
     let governed =
         governed.map_err(|e| if e.code() == Code::NotFound && is_soul && !is_tree { e.hint(register()) } else { e })?;
     let mut parts = agent.soul.iter().chain(&agent.context).filter(|_| required);
-    let Some(part) = parts.find(|part| !prompts.make_up(part.text.trim_end())) else { return Ok(governed) };
+    let Some(part) = parts.find(|part| !prompts.contain(&part.text)) else { return Ok(governed) };
     let register_there = || format!("`{}` registers it", prompts.to_register(&part.file.to_string_lossy()));
     let error = ungoverned("governed prompts are required, and this text is not a registered one");
     Err(error.in_file(&part.file).hint(if is_tree { register_there() } else { register() }))

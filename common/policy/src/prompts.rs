@@ -14,7 +14,7 @@ const REGISTRY: &str = "registries/prompts_registry.csv";
 pub struct Prompts {
     /// The file of the registry.
     pub registry: PathBuf,
-    texts: PathBuf,
+    place: PathBuf,
     /// The registry.
     pub table: Table,
 }
@@ -29,23 +29,20 @@ impl Prompts {
     /// Reads the registry of a home or tree.
     pub fn below(place: &Path) -> Result<Self> {
         let registry = place.join(REGISTRY);
-        let text = read(&registry).map_err(|e| match e.code() {
-            Code::NotFound => e.hint("`cp-shell init` makes it"),
-            _ => e,
-        })?;
+        let is_missing = |e: &Error| e.code() == Code::NotFound;
+        let text = read(&registry).map_err(|e| if is_missing(&e) { e.hint("`cp-shell init` makes it") } else { e })?;
         let table = Table::parse(&text).map_err(|e| e.in_file(&registry))?;
-        Ok(Self { registry, texts: place.join("governed_prompts"), table })
+        Ok(Self { registry, place: place.to_owned(), table })
     }
 
     /// The command that registers a prompt or a file in this home or tree.
     pub fn to_register(&self, named: &str) -> String {
-        let place = self.texts.parent().unwrap_or(&self.texts);
-        format!("cp-shell --home {} register {}", quoted(&place.to_string_lossy()), quoted(named))
+        format!("cp-shell --home {} register {}", quoted(&self.place.to_string_lossy()), quoted(named))
     }
 
     /// Returns the file of a prompt.
     pub fn file(&self, id: &str) -> PathBuf {
-        self.texts.join(format!("{id}.md"))
+        self.place.join(format!("governed_prompts/{id}.md"))
     }
 
     /// Returns the text of an active prompt. Fails if the prompt is not registered, not active, or was changed.
@@ -75,17 +72,10 @@ impl Prompts {
         Ok(text)
     }
 
-    /// True if a system text consists only of active prompts with their registered content.
-    pub fn make_up(&self, system: &str) -> bool {
-        fn made_of(rest: &str, texts: &[String]) -> bool {
-            texts
-                .iter()
-                .filter_map(|text| rest.strip_prefix(text.as_str()))
-                .any(|after| after.is_empty() || after.strip_prefix("\n\n").is_some_and(|after| made_of(after, texts)))
-        }
-        let texts = self.table.rows.iter().filter_map(|row| self.text(row.get("prompt_id")).ok());
-        let texts = texts.map(|text| text.trim_end().to_owned()).filter(|text| !text.is_empty());
-        system.is_empty() || made_of(system, &texts.collect::<Vec<_>>())
+    /// True if a text is that of an active prompt with its registered content, but for blanks at the end, or empty.
+    pub fn contain(&self, text: &str) -> bool {
+        let mut texts = self.table.rows.iter().filter_map(|row| self.text(row.get("prompt_id")).ok());
+        text.trim_end().is_empty() || texts.any(|registered| registered.trim_end() == text.trim_end())
     }
 }
 
@@ -135,9 +125,9 @@ mod tests {
         let prompts = Prompts::below(home.path()).unwrap();
         assert_eq!(prompts.text("PRM-A-1").unwrap(), "Be brief.\n");
         for (system, is_made) in
-            [("Be brief.", true), ("Be brief.\n\nBe brief.", true), ("", true), ("Be brief.\n\nx", false)]
+            [("Be brief.", true), ("Be brief.\n\nBe brief.", false), ("", true), ("Be brief.\n\nx", false)]
         {
-            assert_eq!(prompts.make_up(system), is_made, "{system}");
+            assert_eq!(prompts.contain(system), is_made, "{system}");
         }
         assert_eq!(prompts.text("PRM-A-2").unwrap_err().details()["nearest"], "PRM-A-1");
         let home = home_with(&row("retired"), "Be brief.\n");

@@ -32,8 +32,8 @@ impl Table {
     /// Parses a table. Quoted cells may contain commas, line feeds and doubled quotes.
     pub fn parse(text: &str) -> Result<Self> {
         let (mut records, mut table) = (Records::new(text.as_bytes(), Format::Csv(',')), Self::default());
-        while let Some((line, cells)) = records.read().map_err(|e| Error::io("reading", e))? {
-            let cells = cells.map_err(|error| error.at_line(line))?;
+        while let Some((_, cells)) = records.read().map_err(|e| Error::io("reading", e))? {
+            let cells = cells?;
             let mut cells = cells.iter().map(|cell| cell.trim().to_owned());
             if table.columns.is_empty() {
                 table.columns = cells.collect();

@@ -33,7 +33,7 @@ pub struct Launcher {
     policy: Policy,
     home: Home,
     base: PathBuf,
-    /// The ledger option and other options for cp-exec.
+    /// The options for `cp-exec`, which has a scratch home.
     flags: Vec<OsString>,
     /// The options for `cp-mcp`.
     handed_on: Vec<OsString>,
@@ -42,25 +42,15 @@ pub struct Launcher {
 impl Launcher {
     /// A launcher with the policy, base directory and ledger of this context.
     pub fn of(context: &Context) -> Result<Self> {
-        let options = &context.options;
         let ledger = std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?;
         if let Some(directory) = ledger.parent() {
             make_directory(directory)?;
         }
-        let root = options.root.as_ref().map(std::path::absolute).transpose()?;
-        let named = [
-            ("--origin", Some(context.origin().name().into())),
-            ("--ledger", Some(ledger.into_os_string())),
-            ("--root", root.map(PathBuf::into_os_string)),
-            ("--session", options.session.as_ref().map(OsString::from)),
-            ("--run", options.run.as_ref().map(OsString::from)),
-        ];
-        let given = named.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?]));
         Ok(Self {
             policy: Policy::load(context)?,
             home: context.home.resolved(),
             base: context.base()?,
-            flags: given.flatten().collect(),
+            flags: context.handed_on_without_home(Some(&ledger)),
             handed_on: context.handed_on(),
         })
     }
@@ -160,8 +150,7 @@ impl Launcher {
 
     /// cp-exec as a chain loader of the server, which uses our pipes.
     fn inside(&self, home: &Path, argv: &[String]) -> Result<Expression> {
-        let base = self.base.as_os_str();
-        let places = ["--home".as_ref(), home.as_os_str(), "--base".as_ref(), base, "--cwd".as_ref(), base];
+        let places = ["--home".as_ref(), home.as_os_str(), "--cwd".as_ref(), self.base.as_os_str()];
         let timeout = format!("--timeout={}", LIFETIME.as_secs());
         let options = ["--format", "raw", "--stdin", "-", "--lasting", &timeout, "--"].map(OsString::from);
         let words = places.map(OsStr::to_owned).into_iter().chain(self.flags.iter().cloned()).chain(options);

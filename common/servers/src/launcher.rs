@@ -102,10 +102,8 @@ pub(crate) fn check_fetch(spec: &Spec, base: &Path) -> Result<()> {
     }
     let called = Path::new(&spec.argv[0]).file_name().unwrap_or_default().to_string_lossy();
     let advice = install.replace("{package}", named).replace("{program}", program.unwrap_or(package));
-    Err(Error::new(
-        Code::Forbidden,
-        format!("{called} cannot fetch {named}, because the server has no network; {advice}"),
-    ))
+    let message = format!("{called} cannot fetch {named}, because the server has no network; {advice}");
+    Err(Error::new(Code::Forbidden, message))
 }
 
 /// The hint for a server that failed with this message: it may name a file that the sandbox hides.
@@ -127,8 +125,7 @@ fn hint(spec: &Spec, message: &str) -> Option<String> {
 /// The error of a required server, with a hint. It is not fatal, because the failure of a server does not end the run.
 pub fn unavailable(error: &Error, spec: &Spec) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
-    let failed =
-        Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
+    let failed = Error::new(code, error.message()).with("server", &*spec.name).with("command", spec.argv.clone());
     let hint = error.hint_text().map(ToOwned::to_owned).or_else(|| hint(spec, error.message()));
     hint.into_iter().fold(failed, Error::hint)
 }

@@ -5,7 +5,7 @@ pub mod options;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::context::given::directory;
 use crate::context::options::{Origin, Shared};
@@ -88,23 +88,25 @@ impl Context {
 
     /// Returns the options that pass this context to another program of the suite.
     pub fn handed_on(&self) -> Vec<OsString> {
+        let home = ["--home".into(), self.home.root().into()];
+        home.into_iter().chain(self.handed_on_without_home(self.options.ledger.as_deref())).collect()
+    }
+
+    /// The same for a program with a home of its own, whose ledger is this one.
+    pub fn handed_on_without_home(&self, ledger: Option<&Path>) -> Vec<OsString> {
         let options = &self.options;
         // The directory of the other program may be another one.
         let root = options.root.as_ref().map(|root| std::path::absolute(root).unwrap_or_default());
         let given = [
-            ("--ledger", options.ledger.as_ref().map(OsString::from)),
+            ("--ledger", ledger.map(OsString::from)),
             ("--session", options.session.as_ref().map(OsString::from)),
             ("--run", options.run.as_ref().map(OsString::from)),
             ("--base", self.base().ok().map(OsString::from)),
             ("--root", root.map(OsString::from)),
             ("--origin", Some(self.origin().name().into())),
         ];
-        let mut flags = vec!["--home".into(), self.home.root().into()];
-        flags.extend(given.into_iter().filter_map(|(name, value)| Some([name.into(), value?])).flatten());
-        if options.quiet {
-            flags.push("--quiet".into());
-        }
-        flags
+        let given = given.into_iter().filter_map(|(name, value)| Some([name.into(), value?])).flatten();
+        given.chain(options.quiet.then(|| "--quiet".into())).collect()
     }
 
     /// True if results are text for people.
