@@ -13,10 +13,10 @@ use crate::Rest;
 use crate::providers::{Keys, Models};
 
 /// An option: its name, its letter, the name of its value, the options that it excludes, and its help.
-type Row = (&'static str, Option<char>, Option<&'static str>, &'static str, &'static str);
+pub(crate) type Row = (&'static str, Option<char>, Option<&'static str>, &'static str, &'static str);
 
 /// The options of the request, which a template can have too.
-const REQUEST: [Row; 7] = [
+pub(crate) const REQUEST: [Row; 7] = [
     ("system", Some('s'), Some("TEXT|FILE"), "", "More system text"),
     ("model", Some('m'), Some("MODEL"), "", "The model"),
     ("option", Some('o'), Some("KEY=VALUE"), "", "A parameter of the request (repeatable)"),
@@ -25,9 +25,6 @@ const REQUEST: [Row; 7] = [
     ("retries", None, Some("N"), "", "How often a request that failed is repeated"),
     ("timeout", None, Some("SECONDS"), "", "The longest time for a request, in seconds"),
 ];
-
-/// The names of all of them.
-pub(crate) const OF_REQUEST: &str = "system model option schema extract retries timeout";
 
 /// The other options. `SENT` stands for those of a question that is sent in a conversation.
 const OTHERS: [Row; 20] = [

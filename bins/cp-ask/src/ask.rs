@@ -30,7 +30,6 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     if let Some(template) = &template {
         question.complete(&template.words()?).map_err(|e| e.in_file(&template.file))?;
     }
-    let question = &question;
     let scratch = TempDir::with_prefix("cp-ask-").map_err(|e| Error::io("making a directory", e))?;
     let mut words = vec!["--input=text".to_owned()];
     words.extend(question.passed("prompt no-redact"));
@@ -43,7 +42,7 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     if let Some(template) = &template {
         option("template", &template.file.display().to_string());
     }
-    let (text, is_typed) = read_text(question)?;
+    let (text, is_typed) = read_text(&question)?;
     let is_typed = is_typed && (!text.is_empty() || template.is_some());
     let named = question.one("session").map(reopened).transpose()?;
     let agent_id = named.as_ref().map(|(_, agent)| agent.as_str());
@@ -55,7 +54,6 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     let _effect = signals::effect();
     let session = match (&given, &named) {
         (Some(session), _) | (_, Some((session, _))) => Some(session.clone()),
-        _ if leaves_nothing => None,
         _ if is_dry => agent.current().filter(|_| goes_on),
         _ if goes_on => Some(agent.continued()?),
         _ => None,
@@ -66,15 +64,15 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     }
     option("mode", if goes_on { "persistent" } else { "isolated" });
     words.extend(session.iter().map(|session| format!("--session={session}")));
-    let prompt = compose(words, text, is_typed.then_some(question), &files)?;
+    let prompt = compose(words, text, is_typed.then_some(&question), &files)?;
     if is_dry || leaves_nothing {
-        return answer(question, session.as_deref(), scratch.path(), &prompt, out);
+        return answer(&question, session.as_deref(), scratch.path(), &prompt, out);
     }
     let session = session.map_or_else(|| agent.start(question.one("name")), Ok)?;
     if let Some(name) = question.one("name").filter(|_| goes_on || given.is_some()) {
         query(&["rename", &session, name])?;
     }
-    let outcome = answer(question, Some(&session), scratch.path(), &prompt, out);
+    let outcome = answer(&question, Some(&session), scratch.path(), &prompt, out);
     match outcome {
         _ if given.is_some() => {}
         Ok(0) => agent.keep(&session)?,

@@ -20,8 +20,7 @@ pub(crate) struct Agent {
 impl Agent {
     /// Returns the agent of the command line, else that of the settings.
     pub(crate) fn of(named: Option<&str>, home: &Home) -> Result<Self> {
-        let usual = || Config::load(&home.config_file()).map(|set| set.text("agent", None).unwrap_or_default());
-        let id = named.map_or_else(usual, |named| Ok(named.to_owned()))?;
+        let id = Config::load(&home.config_file())?.text("agent", named).unwrap_or_default();
         if !is_id(&id) {
             return Err(Error::usage(format!("'{id}' is not a valid agent id: use letters, digits, _ and -")));
         }

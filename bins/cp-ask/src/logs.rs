@@ -1,4 +1,4 @@
-//! The last questions of all conversations, from the ledgers: time, model, cost, session and the first line.
+//! The last questions of all conversations, from the ledgers: time, cost, session, model and the first line.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,8 @@ use cp_common::output::printable_line;
 use cp_common::wire::record::Record;
 use cp_common::wire::{Content, Turn};
 use cp_common::{Error, Result};
+use rustix::stdio::stdout;
+use rustix::termios::isatty;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -59,8 +61,11 @@ fn line_of(answer: &Value, question: &str) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let time: String = text(&answer["ts"]).replace('T', " ").chars().take(16).collect();
     let cost = data["usage"]["cost_usd"].as_f64().map_or("-".to_owned(), |cost| format!("${cost:.4}"));
-    let model = format!("{}/{}", text(&data["endpoint"]), text(&data["model"]));
     let first = question.lines().find(|line| !line.trim().is_empty()).unwrap_or("-");
-    let first: String = first.chars().take(100).collect();
-    format!("{}\n", printable_line(&format!("{time}  {model}  {cost}  {}  {first}", text(&answer["session"]))))
+    let [session, endpoint, model] = [&answer["session"], &data["endpoint"], &data["model"]].map(text);
+    let head = format!("{time}  {cost}  {session}  {endpoint}/{model}");
+    // At a terminal of 80 columns the question has a line of its own.
+    let (most, between) = if isatty(stdout()) { (76, "\n    ") } else { (100, "  ") };
+    let shown = |text: &str| printable_line(text).chars().take(most).collect::<String>();
+    format!("{}{between}{}\n", shown(&head), shown(first))
 }

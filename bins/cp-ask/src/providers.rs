@@ -97,8 +97,6 @@ pub(crate) fn models(action: Option<Models>, rest: Rest, home: &Home, out: &mut 
         return execute("cp-llm", &["models", "--format", "text"], rest);
     };
     if let Some(model) = &model {
-        // The file is valid or absent.
-        Config::load(&file)?;
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let mut document: DocumentMut = text.parse().map_err(|e| Error::config(format!("{e}")).in_file(&file))?;
         document["model"] = value(model.as_str());

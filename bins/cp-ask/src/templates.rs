@@ -9,7 +9,7 @@ use cp_common::home::{Home, create_whole, is_id, write_whole};
 use cp_common::wire::quoted;
 use cp_common::{Error, Result};
 
-use crate::arguments::{OF_REQUEST, Question};
+use crate::arguments::{Question, REQUEST};
 
 /// The templates that `init` creates.
 const STARTERS: [(&str, &str); 3] = [
@@ -62,10 +62,11 @@ impl Template {
 /// Writes the options and the text of a question as a template. Returns what to print.
 pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<String> {
     if !is_id(name) {
-        let error = Error::usage(format!("`{name}` cannot be the name of a template"));
-        return Err(error.hint("use letters, digits, _ and -"));
+        return Err(Error::usage(format!("'{name}' is not a valid template name: use letters, digits, _ and -")));
     }
-    let options = question.passed(OF_REQUEST).fold(String::new(), |line, word| line + " " + &quoted(&word));
+    let options = question
+        .passed(&REQUEST.map(|row| row.0).join(" "))
+        .fold(String::new(), |line, word| line + " " + &quoted(&word));
     if options.contains(OPTIONS.1) {
         return Err(Error::usage(format!("an option of a template cannot contain {}", OPTIONS.1)));
     }

@@ -167,6 +167,11 @@ fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     assert_eq!(terminal.end(), Some(0));
     let shown = terminal.text();
     assert!(shown.contains("stub response 1") && !shown.contains("sha256:"), "{shown}");
+    run(&place, &format!("cp-ask {} >/dev/null", "word-".repeat(40)));
+    let mut terminal = place.shell("sh", "exec cp-ask logs -n 1").terminal(80);
+    assert_eq!(terminal.end(), Some(0));
+    let lines: Vec<String> = terminal.text().lines().map(str::to_owned).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.len() <= 80), "{lines:?}");
 }
 
 const WORDS: &str = "init config doctor models keys templates chat session reset logs completions help";
