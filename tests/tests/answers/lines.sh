@@ -129,13 +129,13 @@ cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch status --wa
 cp-llm batch status
 
 # cp-llm batch result
-cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch result BAT-
-seq 3 | jq -c '{messages:[{role:"user",content:tostring}]}' | cp-llm batch submit --backend stub --rows >/dev/null; cp-llm batch result BAT-
-echo '{"error":{"code":"E_SERVER"}}' >s; cp-llm batch submit --backend stub --stub-script s -- hello >/dev/null; cp-llm batch result BAT-
+B=$(cp-llm batch submit --backend stub -- hello | jq -r .data.job_id); cp-llm batch result "$B"
+seq 3 | jq -c '{messages:[{role:"user",content:tostring}]}' | cp-llm batch submit --backend stub --rows | jq -r 'select(.type=="item").data.job_id' >b; cp-llm batch result "$(cat b)"
+echo '{"error":{"code":"E_SERVER"}}' >s; B=$(cp-llm batch submit --backend stub --stub-script s -- hello | jq -r .data.job_id); cp-llm batch result "$B"
 
 # cp-llm batch cancel
-cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch cancel BAT-
-cp-llm batch cancel BAT-
+B=$(cp-llm batch submit --backend stub -- hello | jq -r .data.job_id); cp-llm batch cancel "$B"
+cp-llm batch cancel BAT-0
 
 # cp-llm models
 cp-llm models --backend stub
