@@ -135,7 +135,8 @@ impl Drop for Progress {
 
 /// Returns as much of a line as fits on the terminal at standard error.
 pub fn fitting(line: &str) -> String {
-    let columns = tcgetwinsize(rustix::stdio::stderr()).map_or(WIDTH, |size| size.ws_col).max(2);
+    let reported = tcgetwinsize(rustix::stdio::stderr()).ok().map(|size| size.ws_col);
+    let columns = reported.filter(|columns| *columns > 1).unwrap_or(WIDTH);
     printable_line(line).chars().take(usize::from(columns) - 1).collect()
 }
 
