@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::exec_result::{FileChange, FilesChanged};
 use cp_common::keys::Key;
 use cp_common::output::has_lost_reader;
 use cp_common::wire::{Approval, Receipt};
@@ -86,7 +85,7 @@ impl Journal {
                 .with("command_hmac", &self.key.as_ref().map(|key| tag_of_command(&command, key))),
         };
         let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
-        self.durably(entry.data(&json!({
+        self.synced(entry.data(&json!({
             "tool": tool,
             "call": ruling.call,
             "line": decision.line,
@@ -174,7 +173,8 @@ impl Journal {
         self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
-    fn durably(&mut self, entry: Entry) -> Result<Receipt> {
+    /// Appends an entry, and syncs it before any consequence.
+    pub(crate) fn synced(&mut self, entry: Entry) -> Result<Receipt> {
         let receipt = self.append(entry)?;
         self.ledger()?.sync().map_err(Error::fatal)?;
         Ok(receipt)
@@ -230,31 +230,7 @@ impl Journal {
 
     /// Records an event of an approval. The entry is synced before any consequence.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
-        let entry = said.about(approval, self.entry(said.event()));
-        self.durably(entry)
-    }
-
-    /// Records an operation that needs no process.
-    pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
-        let entry = self.entry("exec.operation").with("operation", name).with("what", data);
-        self.durably(entry)
-    }
-
-    /// Records changes of files that an operation without a process is about to make.
-    pub(crate) fn changes(
-        &mut self,
-        operation: &str,
-        files: Vec<FileChange>,
-        more: &impl Serialize,
-    ) -> Result<Receipt> {
-        let entry = self.entry("exec.changes").with("operation", operation);
-        self.durably(entry.data(&FilesChanged::of(files)).data(more))
-    }
-
-    /// Records an event of another agent. The entry is synced before the answer.
-    pub(crate) fn host_event(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
-        let entry = self.entry(event).data(data).with("policy", &self.policy);
-        self.durably(entry)
+        self.synced(said.about(approval, self.entry(said.event())))
     }
 
     /// The newest decision about a command of the current session of another agent. A decision that a run followed
@@ -283,7 +259,7 @@ impl Journal {
     }
 
     /// Creates an entry that names the actor.
-    pub(super) fn entry(&self, event: &str) -> Entry {
+    pub(crate) fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;
         let entry = Entry::new(event).agent(agent.clone());
         let entry = host.iter().fold(entry, |entry, HostCall { host, session, call }| {

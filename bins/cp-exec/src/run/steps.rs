@@ -361,7 +361,7 @@ impl Steps {
             return Err(error);
         }
         let data = json!({ "tool": tool, "decision": "pass", "rule": "inside", "intent": self.recorder.intent, "reported": data });
-        journal.host_event("host.intent", &data).map(drop)
+        journal.synced(journal.entry("host.intent").data(&data).with("policy", policy.sha256())).map(drop)
     }
 
     /// Records a step if the budget allows it. False if it is only counted.

@@ -131,7 +131,8 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
         Moment::Start | Moment::Other => session("start"),
         Moment::End => session("end"),
     };
-    engine.journal.host_event(name, &data)?;
+    let entry = engine.journal.entry(name).data(&data).with("policy", engine.policy.sha256());
+    engine.journal.synced(entry)?;
     if matches!(event.moment, Moment::End) {
         session_tmp::remove_of_host(&engine.policy);
     }
@@ -201,8 +202,9 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
                 "paths": effect.files.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
                 "input_hash": input_hash,
                 "input": keeps_content(engine).then_some(&tool.input),
+                "policy": engine.policy.sha256(),
             });
-            engine.journal.host_event("host.intent", &intent)?;
+            engine.journal.synced(engine.journal.entry("host.intent").data(&intent))?;
             context.out.answer(&answer)
         }
         Err(error) if error.is_fatal() => Err(error),
