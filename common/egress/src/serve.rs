@@ -63,7 +63,7 @@ pub struct Egress {
     records: Receiver<Connection>,
     unsent: Arc<Mutex<Unsent>>,
     /// The write end of a pipe whose end is the end of the run.
-    ending: OwnedFd,
+    ending: Option<OwnedFd>,
 }
 
 impl Egress {
@@ -90,18 +90,18 @@ impl Egress {
             recorder,
         };
         Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(move || server.serve())?;
-        Ok(Self { records, unsent, ending })
+        Ok(Self { records, unsent, ending: Some(ending) })
     }
 
     /// The records since the last call.
-    pub fn records(&self) -> impl Iterator<Item = Connection> {
-        self.records.try_iter()
+    pub fn records(&self) -> Vec<Connection> {
+        self.records.try_iter().collect()
     }
 
     /// Ends all connections after the processes of the sandbox have ended, and returns the remaining records. Bytes
     /// that a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
-    pub fn finish(self) -> Vec<Connection> {
-        drop(self.ending);
+    pub fn finish(&mut self) -> Vec<Connection> {
+        self.ending = None;
         let until = Instant::now() + LINGER + LINGER / 2;
         let mut all = Vec::new();
         while let Ok(record) = self.records.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -20,7 +20,6 @@ use super::steps::Steps;
 use super::streams::Output;
 use super::terminal::Relay;
 use crate::changes::Changes;
-use crate::exec_result::Connections;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
@@ -59,7 +58,6 @@ struct Seen {
     listener: Option<Arc<Listener>>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
-    connected: Option<Connections>,
     failure: Option<Failure>,
     /// The reason why a report of the helper could not be read.
     lost: Option<String>,
@@ -121,7 +119,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
-                self.output.say_all(connections.record(&mut self.steps.recorder));
+                self.output.say_all(connections.record(&mut self.steps.recorder, false));
             }
             let now = Instant::now();
             // The time that an answer takes does not count.
@@ -142,10 +140,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             self.enforce(Instant::now());
         }
-        if let Some(connections) = self.seen.connections.take() {
-            let (report, messages) = connections.finish(&mut self.steps.recorder);
-            self.seen.connected = report;
-            self.output.say_all(messages);
+        if let Some(connections) = &mut self.seen.connections {
+            self.output.say_all(connections.record(&mut self.steps.recorder, true));
         }
         // All writers are dead, but the pipes may still contain output.
         while self.output.read() {}
@@ -393,7 +389,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             duration: self.started.elapsed(),
             enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
             steps: self.steps.finish(),
-            connections: self.seen.connected,
+            connections: self.seen.connections.and_then(RunConnections::report),
             changes: Changes::default(),
             snapshots: Vec::new(),
         })
