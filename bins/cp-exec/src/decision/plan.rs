@@ -18,6 +18,7 @@ use crate::names::Guarded;
 use crate::nofollow::Link;
 use crate::policy::{Access, Degraded, Module, Pattern, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
+use crate::request::Command;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Plan, Profile, View};
 use cp_common::glob::name_matches;
@@ -25,12 +26,12 @@ use cp_common::glob::name_matches;
 /// Plans the run of a command that was decided about.
 pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     let exec = policy.exec();
-    let Decision { argv, pinned, cwd, timeout, .. } = &decision;
-    let line = decision.line.is_some();
+    let Decision { command, pinned, cwd, timeout, .. } = &decision;
+    let (argv, line) = (&command.argv, command.line.is_some());
     let mut git = OwnerGit::list(policy, cwd);
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let certificates = certificates();
-    let env = environment(policy, &decision, &certificates);
+    let env = environment(policy, command, &certificates);
     let write = policy.bounds.trees(Access::Write);
     let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
@@ -190,10 +191,10 @@ fn certificates() -> BTreeMap<String, String> {
 }
 
 /// The environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
-fn environment(policy: &Policy, decision: &Decision, certificates: &BTreeMap<String, String>) -> Vec<(String, String)> {
+fn environment(policy: &Policy, command: &Command, certificates: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let (user, git) = (name_of(rustix::process::geteuid().as_raw()), &built_in().git);
     let own = [
-        ("PATH", search_path(policy, decision.line.is_some())),
+        ("PATH", search_path(policy, command.line.is_some())),
         ("USER", user.clone()),
         ("LOGNAME", user),
         ("GIT_CONFIG_GLOBAL", format!("{OWN_FILES}/{}", owner_git::CONFIG)),
@@ -211,7 +212,7 @@ fn environment(policy: &Policy, decision: &Decision, certificates: &BTreeMap<Str
     env.extend(git);
     env.extend(certificates.clone());
     env.extend(policy.exec().env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))));
-    env.extend(decision.variables.clone());
+    env.extend(command.env.clone());
     env.into_iter().collect()
 }
 

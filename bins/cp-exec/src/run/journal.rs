@@ -74,22 +74,23 @@ impl Journal {
     /// Records the intent to run a command. The entry is synced before the command starts.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
         let Ruling { decision, plan, .. } = ruling;
-        let (pinned, cwd) = (&decision.pinned, plan.cwd.path.display().to_string());
+        let (command, pinned) = (&decision.command, &decision.pinned);
+        let cwd = plan.cwd.path.display().to_string();
         let names: Vec<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
-        let command = exec_command(&decision.argv, &cwd, &names);
+        let hashed = exec_command(&command.argv, &cwd, &names);
         // The hash of a command that contains a secret is keyed.
-        let entry = match self.ledger()?.redactor().redact(&mut command.clone(), 0) {
-            0 => self.entry("exec.intent").with("command_hash", &hash_normal(&command)),
+        let entry = match self.ledger()?.redactor().redact(&mut hashed.clone(), 0) {
+            0 => self.entry("exec.intent").with("command_hash", &hash_normal(&hashed)),
             _ => self
                 .entry("exec.intent")
-                .with("command_hmac", &self.key.as_ref().map(|key| tag_of_command(&command, key))),
+                .with("command_hmac", &self.key.as_ref().map(|key| tag_of_command(&hashed, key))),
         };
         let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
         self.synced(entry.data(&json!({
             "tool": tool,
             "call": ruling.call,
-            "line": decision.line,
-            "argv": decision.argv,
+            "line": command.line,
+            "argv": command.argv,
             "cwd": cwd,
             "exe": {
                 "path": pinned.path.display().to_string(),
@@ -98,7 +99,7 @@ impl Journal {
                 "interpreter": interpreter,
             },
             "env": tag_all(self.key.as_ref(), &plan.env),
-            "stdin": decision.stdin,
+            "stdin": decision.stdin(),
             "timeout_ms": milliseconds(decision.timeout),
             "profile": plan.profile,
             "network": plan.network,

@@ -105,7 +105,7 @@ impl Outcome {
         let is_ended = self.ended.is_some() || !self.enforcement.guard.is_empty();
         let streams = json!({ "stdout": self.stdout.summary(), "stderr": self.stderr.summary() });
         let result = ExecResult {
-            argv: decision.argv.clone(),
+            argv: decision.command.argv.clone(),
             stdout: self.stdout.text(),
             stderr: self.stderr.text(),
             return_code: self.status.code,
@@ -129,7 +129,7 @@ impl Outcome {
     /// The failure that the answer reports: an early end, files that other programs execute, a refused program, or the
     /// command's own.
     fn failure(&self, decision: &Decision) -> Option<Error> {
-        let name = if decision.line.is_some() { "the line" } else { decision.argv[0].as_str() };
+        let name = if decision.command.line.is_some() { "the line" } else { decision.command.argv[0].as_str() };
         let guard = &self.enforcement.guard;
         let own = |what: String| Some((Code::CommandFailed, what));
         let mut failure = match (&self.ended, self.status.code) {

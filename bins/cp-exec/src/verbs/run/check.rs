@@ -159,10 +159,10 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         Level::Agent => confirm::CONFIRM_HINT,
         Level::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let Decision { argv, finding, pinned, cwd, notices, .. } = decision;
+    let Decision { command, finding, pinned, cwd, .. } = decision;
     Answer {
         verdict: finding.verdict,
-        argv: Some(argv),
+        argv: Some(command.argv),
         rule: finding.rule,
         reason: finding.reason,
         hint: asks.then(|| hint.to_owned()),
@@ -170,7 +170,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         exe: Some(Executable::of(&pinned)),
         cwd: Some(cwd.display().to_string()),
         policy: policy.sha256().to_owned(),
-        notices,
+        notices: command.notices,
         ..Answer::default()
     }
     .without_secrets()

@@ -352,7 +352,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     };
     let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin));
     let prepared = on_record(engine, &asked, ready)?;
-    for notice in &prepared.ruling.decision.notices {
+    for notice in &prepared.ruling.decision.command.notices {
         context.out.notice("command", Severity::Info, notice.as_str());
     }
     Ok(prepared)

@@ -85,7 +85,7 @@ impl Requests<'_> {
             Work::Item(item) => return Ok(Work::Item(item)),
             Work::Run(prepared) => prepared,
         };
-        for notice in &prepared.ruling.decision.notices {
+        for notice in &prepared.ruling.decision.command.notices {
             if context.out.notices().len() < NOTICES {
                 let at = context.out.place.index.map(|index| format!("request {index}: ")).unwrap_or_default();
                 context.out.notice("command", Severity::Info, format!("{at}{notice}"));
