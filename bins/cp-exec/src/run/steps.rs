@@ -27,7 +27,7 @@ use crate::policy::{Access, Policy};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, is_shell, is_wrapper};
 use crate::sandbox::plan::TMP;
-use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
+use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, executed_for};
 use crate::tools::executable;
 
 /// The most preceding commands that an approval lists.
@@ -101,18 +101,14 @@ impl Steps {
         !self.questions.is_empty()
     }
 
-    /// Decides about every waiting step. False if there can be no more.
-    pub(super) fn serve(&mut self, listener: &Arc<Listener>) -> bool {
+    /// Decides about every waiting step. Fails if there can be no more.
+    pub(super) fn serve(&mut self, listener: &Arc<Listener>) -> std::io::Result<()> {
         self.compare_started();
-        loop {
-            match listener.next() {
-                Pending::Call(call) => self.decide(call),
-                Pending::Nothing => break,
-                Pending::End => return false,
-            }
+        while let Some(call) = listener.next()? {
+            self.decide(call);
         }
         self.take_answers();
-        true
+        Ok(())
     }
 
     /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
@@ -130,8 +126,7 @@ impl Steps {
 
     fn decide(&mut self, call: ExecCall) {
         let Some((caller, name, argv)) = self.planned.take() else { return self.decide_call(call) };
-        let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
-        self.provenance.executes(call.process, caller, &name, &argv, is_git);
+        self.provenance.executes(call.process, caller, &name, &argv, Path::new(&name).ends_with("git"));
         self.warn_of_unsigned(&argv);
         call.allow();
     }
@@ -155,7 +150,7 @@ impl Steps {
         let mut rulings = Vec::new();
         for request in &mut starts {
             let (mut ruling, mut verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
-            let is_git = request.file.path.file_name().is_some_and(|name| name == "git");
+            let is_git = request.file.path.ends_with("git");
             if let Some(expanded) = self.git.expanded(&request.argv).filter(|_| is_git && matches!(verdict, Ok(None))) {
                 request.argv = expanded;
                 (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
@@ -198,7 +193,7 @@ impl Steps {
         }
         let file = &starts[0].file.path;
         let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
-        let is_git = !is_writable && file.file_name().is_some_and(|name| name == "git");
+        let is_git = !is_writable && file.ends_with("git");
         self.provenance.executes(call.process, ruling.caller, &ruling.argv[0], &starts[0].argv, is_git);
         if ruling.caller == Caller::Line {
             self.ran.push_back(command_text(&ruling.argv));

@@ -202,14 +202,13 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn decide_steps(&mut self) {
         let Some(listener) = &self.seen.listener else { return };
         let steps = &mut self.steps;
-        let advance = steps.serve(listener);
+        let served = steps.serve(listener);
         self.output.say_all(steps.messages.drain(..));
         if let Some(clients) = &mut self.seen.clients {
             clients.serve(|call| steps.tool_call(call));
         }
-        if !advance {
-            self.seen.clients = None;
-            self.seen.listener = None;
+        if served.is_err() {
+            (self.seen.clients, self.seen.listener) = (None, None);
         }
     }
 
