@@ -27,6 +27,7 @@ use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};
 pub(crate) use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
+pub(crate) use self::supervise::supervise;
 pub(crate) use self::terminal::terminal_size;
 use crate::changes::{Baseline, Changes, Store};
 use crate::decision::{Caller, HashCache, Ruling};
@@ -95,8 +96,7 @@ impl Prepared {
         let (call, watched) = (self.ruling.call.clone(), &self.ruling.watched);
         self.open = Some(OpenRun::begin(policy, call, self.intent, session_of_helper, watched, before.as_ref())?);
         let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent);
-        let stdin = self.stdin.take();
-        let mut ran = engine.helper()?.run(self, stdin, watch, session.watch.as_mut(), steps);
+        let mut ran = supervise(engine.helper()?, self, steps, watch, session.watch.as_mut());
         self.guard(&engine.policy.cp_home, session, &mut ran);
         if let (Ok(outcome), Some(before)) = (&mut ran, before) {
             let changes = before.compare();

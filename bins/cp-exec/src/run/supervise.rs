@@ -15,13 +15,15 @@ use rustix::process::Signal;
 use super::Prepared;
 use super::clients::Clients;
 use super::connections::RunConnections;
+use super::helper::{Group, Helper};
 use super::result::{EarlyEnd, Outcome, guess_cause};
 use super::steps::Steps;
-use super::streams::Output;
+use super::streams::{Output, Watch};
 use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
+use crate::sandbox::plan::Layer;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener};
 
@@ -38,13 +40,18 @@ const COVERING: Duration = Duration::from_secs(2);
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// A run in progress.
-pub(super) struct Supervised<'a, 'r> {
+struct Supervised<'a, 'r> {
     prepared: &'r Prepared,
     socket: OwnedFd,
     output: Output<'a>,
     started: Instant,
     steps: Steps,
-    deadlines: Deadlines,
+    /// The time of SIGTERM; `None` after that order.
+    terminate: Option<Instant>,
+    /// `None` after the order to kill.
+    kill: Option<Instant>,
+    /// The time by which the init must have carried out the order to kill.
+    abandon: Option<Instant>,
     seen: Seen,
 }
 
@@ -71,44 +78,33 @@ struct Seen {
     closed: bool,
 }
 
-/// The deadlines of a run.
-#[derive(Clone, Copy)]
-struct Deadlines {
-    /// `None` after the order to terminate.
-    terminate: Option<Instant>,
-    /// `None` after the order to kill.
-    kill: Option<Instant>,
-    /// The time by which the init must have carried out the order to kill.
-    abandon: Option<Instant>,
+/// Runs a command until all of its processes have ended. `repositories` reports a setting of a repository that is
+/// replaced during the run.
+pub(crate) fn supervise(
+    helper: &Helper,
+    prepared: &mut Prepared,
+    steps: Steps,
+    watch: Option<Watch<'_>>,
+    repositories: Option<&mut git_dir::Watch>,
+) -> Result<Outcome> {
+    let (started, timeout) = (Instant::now(), prepared.ruling.decision.timeout);
+    let plan = &mut prepared.ruling.plan;
+    let group = if plan.require.contains(&Layer::Cgroup) { Group::make(&plan.limits) } else { None };
+    plan.cgroup = group.as_ref().map(|group| group.0.clone());
+    let (output, writers) = Output::new(watch)?;
+    let socket = helper.begin(plan, prepared.stdin.take(), writers)?;
+    let (terminate, kill) = (started + timeout.saturating_sub(GRACE.min(timeout / 10)), started + timeout);
+    let (terminate, kill, abandon) = (Some(terminate), Some(kill), None);
+    let seen = Seen::default();
+    let mut supervised = Supervised { prepared, socket, output, started, steps, terminate, kill, abandon, seen };
+    supervised.follow(repositories);
+    drop(group);
+    supervised.finish()
 }
 
-impl Deadlines {
-    /// Kills no later than at this time, unless that was ordered before.
-    fn kill_by(&mut self, time: Instant) {
-        self.kill = self.kill.map(|kill| kill.min(time));
-    }
-}
-
-impl<'a, 'r> Supervised<'a, 'r> {
-    /// Begins to supervise a run.
-    pub(super) fn new(
-        prepared: &'r Prepared,
-        socket: OwnedFd,
-        output: Output<'a>,
-        started: Instant,
-        steps: Steps,
-    ) -> Self {
-        let timeout = prepared.ruling.decision.timeout;
-        let deadlines = Deadlines {
-            terminate: Some(started + timeout.saturating_sub(GRACE.min(timeout / 10))),
-            kill: Some(started + timeout),
-            abandon: None,
-        };
-        Self { prepared, socket, output, started, steps, deadlines, seen: Seen::default() }
-    }
-
+impl Supervised<'_, '_> {
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
+    fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
         let (mut looked, mut noted) = (Instant::now(), Instant::now());
         while !self.seen.closed {
             self.wait(repositories.as_deref());
@@ -124,7 +120,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             let now = Instant::now();
             // The time that an answer takes does not count.
             if self.steps.is_waiting() {
-                for at in [&mut self.deadlines.kill, &mut self.deadlines.terminate].into_iter().flatten() {
+                for at in [&mut self.kill, &mut self.terminate].into_iter().flatten() {
                     *at += now - looked;
                 }
             }
@@ -171,7 +167,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn look_after(&mut self, watch: &mut git_dir::Watch) -> std::result::Result<(), EarlyEnd> {
         let is_replaced = watch.look().map_err(EarlyEnd::Guard)?;
         let is_private = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
-        if !is_replaced || !is_private || self.seen.closed || self.deadlines.kill.is_none() {
+        if !is_replaced || !is_private || self.seen.closed || self.kill.is_none() {
             return Ok(());
         }
         self.order(&Order::Freeze);
@@ -212,6 +208,11 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
     }
 
+    /// Kills no later than at this time, unless that was ordered before.
+    fn kill_by(&mut self, time: Instant) {
+        self.kill = self.kill.map(|kill| kill.min(time));
+    }
+
     /// Kills a command that must not continue.
     fn end(&mut self, ended: EarlyEnd) {
         self.seen.ended.get_or_insert(ended);
@@ -224,7 +225,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             if self.prepared.patience.is_zero() {
                 self.end(EarlyEnd::Interrupted);
             } else if self.seen.ended.is_none() {
-                self.deadlines.kill_by(now + self.prepared.patience);
+                self.kill_by(now + self.prepared.patience);
                 self.terminate(EarlyEnd::Interrupted);
             }
         }
@@ -234,14 +235,14 @@ impl<'a, 'r> Supervised<'a, 'r> {
             self.order_kill(now);
         }
         // A command that receives SIGTERM has timed out, regardless of its exit status.
-        if self.deadlines.terminate.is_some_and(|at| now >= at) {
+        if self.terminate.is_some_and(|at| now >= at) {
             self.terminate(EarlyEnd::TimedOut);
         }
-        if self.deadlines.kill.is_some_and(|at| now >= at) {
+        if self.kill.is_some_and(|at| now >= at) {
             self.order_kill(now);
         }
-        if self.deadlines.abandon.is_some_and(|at| now >= at) {
-            self.deadlines.abandon = None;
+        if self.abandon.is_some_and(|at| now >= at) {
+            self.abandon = None;
             self.kill_init();
         }
     }
@@ -249,7 +250,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Sends SIGTERM to the command.
     fn terminate(&mut self, ended: EarlyEnd) {
         self.seen.ended.get_or_insert(ended);
-        self.deadlines.terminate = None;
+        self.terminate = None;
         self.order(&Order::Terminate);
     }
 
@@ -260,10 +261,12 @@ impl<'a, 'r> Supervised<'a, 'r> {
         fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
         fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
-        let Deadlines { terminate, kill, abandon } = self.deadlines;
-        let left =
-            [terminate, kill, abandon].into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.min().unwrap_or(SIGNAL_POLL).min(SIGNAL_POLL);
+        let deadlines = [self.terminate, self.kill, self.abandon].into_iter().flatten();
+        let left = deadlines
+            .map(|at| at.saturating_duration_since(Instant::now()))
+            .min()
+            .unwrap_or(SIGNAL_POLL)
+            .min(SIGNAL_POLL);
         let _ = rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
 
@@ -321,8 +324,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             Report::Covered(covered) => seen.covered = Some(covered),
             Report::Exited(status) => {
                 seen.status = Some(status);
-                self.deadlines.terminate = None;
-                self.deadlines.kill_by(Instant::now() + DRAIN);
+                self.terminate = None;
+                self.kill_by(Instant::now() + DRAIN);
             }
             Report::Killed(count) => seen.killed = Some(count),
         }
@@ -335,9 +338,9 @@ impl<'a, 'r> Supervised<'a, 'r> {
     }
 
     fn order_kill(&mut self, now: Instant) {
-        if self.deadlines.kill.take().is_some() {
-            self.deadlines.terminate = None;
-            self.deadlines.abandon = Some(now + KILLING);
+        if self.kill.take().is_some() {
+            self.terminate = None;
+            self.abandon = Some(now + KILLING);
             self.order(&Order::Kill);
         }
     }
@@ -354,7 +357,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     }
 
     /// The outcome, or the reason why there is none.
-    pub(super) fn finish(self) -> Result<Outcome> {
+    fn finish(self) -> Result<Outcome> {
         // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
         // has ended.
         let (private, scratch) =
