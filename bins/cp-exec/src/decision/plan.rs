@@ -49,7 +49,13 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         }
     }
     identify(&mut view, pinned)?;
-    let of_degraded = (exec.degraded == Degraded::Refuse).then_some(Layer::Namespaces);
+    let mut require = exec.require.clone();
+    if line || decision.caller == Caller::Program {
+        // Only all layers contain what is decided about program by program.
+        require.extend([Layer::Namespaces, Layer::Landlock, Layer::Seccomp, Layer::Listener]);
+    }
+    require.extend((exec.degraded == Degraded::Refuse).then_some(Layer::Namespaces));
+    require.extend((exec.profile == Profile::Strict).then_some(Layer::Listener));
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,
@@ -67,10 +73,9 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             memory_bytes: exec.memory,
             scratch_bytes: exec.scratch,
         },
-        require: exec.require.iter().copied().chain(of_degraded).collect(),
+        require,
         cgroup: None,
         terminal: None,
-        is_contained: line || decision.caller == Caller::Program,
     };
     let call = policy.actor.call.clone();
     Ok(Ruling { decision, plan, watched, git, call, approved: None, confirmed: None })

@@ -26,7 +26,7 @@ use crate::exec_result::DeniedStep;
 use crate::policy::{Access, Policy};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, is_shell, is_wrapper};
-use crate::sandbox::plan::TMP;
+use crate::sandbox::plan::{Profile, TMP};
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, executed_for};
 use crate::tools::executable;
 
@@ -80,7 +80,7 @@ impl Steps {
             hashes: hashes.clone(),
             recorder: Recorder::new(policy, intent),
             given: ruling.plan.env.iter().cloned().collect(),
-            is_alone: ruling.plan.is_alone(),
+            is_alone: ruling.plan.profile == Profile::Strict && ruling.decision.command.line.is_none(),
             planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
             git: std::mem::take(&mut ruling.git),
             provenance: Provenance::default(),

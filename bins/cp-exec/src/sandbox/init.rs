@@ -35,7 +35,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         report::send(socket, &Report::Clients, &[clients.as_fd()]).at("report")?;
     } else {
         if !matches!(network, Network::None | Network::Host) {
-            return Err(Failure::missing("a network of its own", Layer::Namespaces));
+            return Err(Failure::missing(Layer::Namespaces));
         }
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).at("subreaper")?;
     }

@@ -148,29 +148,18 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Fails if a layer is missing that the policy requires. Without namespaces the policy must allow degraded runs, and
-/// Landlock must confine what the command reads.
+/// Fails if a required layer is missing. Without namespaces Landlock must confine what the command reads.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
-    let is_missing = |layer: Layer| match layer {
+    let is_missing = |layer: &Layer| match layer {
         Layer::Namespaces => !enforcement.is_private(),
         Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Seccomp => !enforcement.seccomp,
         Layer::Cgroup => !enforcement.cgroup,
-        Layer::NoListener => !enforcement.listener,
+        Layer::Listener => !enforcement.listener,
     };
-    let decides = plan.is_contained && !plan.require.contains(&Layer::NoListener);
-    let of_policy = plan.require.iter().filter(|layer| **layer != Layer::NoListener);
-    let required = [
-        ("the command", plan.is_contained, Layer::Namespaces),
-        ("the command", plan.is_contained, Layer::Landlock),
-        ("the command", plan.is_contained, Layer::Seccomp),
-        ("the command", decides, Layer::NoListener),
-        ("the profile `strict`", plan.is_alone(), Layer::NoListener),
-        ("a command without namespaces", !enforcement.is_private() && enforcement.landlock.abi == 0, Layer::Landlock),
-    ];
-    let mut required = of_policy.map(|layer| ("the policy", true, *layer)).chain(required);
-    let refused = required.find(|(_, is_required, layer)| *is_required && is_missing(*layer));
-    refused.map_or(Ok(()), |(who, _, layer)| Err(Failure::missing(who, layer)))
+    let is_unconfined = !enforcement.is_private() && enforcement.landlock.abi == 0;
+    let missing = plan.require.iter().copied().find(is_missing).or(is_unconfined.then_some(Layer::Landlock));
+    missing.map_or(Ok(()), |layer| Err(Failure::missing(layer)))
 }
 
 /// Makes a new pseudo-terminal the controlling terminal of this process, if the plan has one, and sends its other side

@@ -136,10 +136,10 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// `who` requires a layer that is missing.
-    pub(super) fn missing(who: &str, layer: Layer) -> Self {
-        let name = if layer == Layer::NoListener { "the execve listener".to_owned() } else { layer.to_string() };
-        Self::Missing(layer.to_string(), format!("{who} requires {name}, which this machine does not provide"))
+    /// A layer is missing that the run requires.
+    pub(super) fn missing(layer: Layer) -> Self {
+        let message = format!("the run requires the layer `{layer}`, which this machine does not provide");
+        Self::Missing(layer.to_string(), message)
     }
 
     /// The same failure. If the kernel refused the step, the machine does not provide the namespaces.

@@ -12,7 +12,7 @@ use crate::refusal::refuse;
 use crate::request::{Command, ToolCall};
 use crate::rules::Finding;
 use crate::run::streams;
-use crate::sandbox::plan::{Operation, Place, Profile};
+use crate::sandbox::plan::{Layer, Operation, Place, Profile};
 use cp_common::glob::name_matches;
 
 /// The most bytes of arguments that are also passed in argv.
@@ -53,7 +53,10 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     let stays = |place: &Place| !call.describe && !policy.tools.contains(&place.path);
     plan.view.places.retain(|place| place.operation != Operation::Write || stays(place));
     if call.describe {
-        plan.profile = if plan.script.is_none() { Profile::Strict } else { plan.profile };
+        if plan.script.is_none() {
+            plan.profile = Profile::Strict;
+            plan.require.push(Layer::Listener);
+        }
         plan.sockets = false;
     }
     ruling.watched.only_in(&plan.view);
