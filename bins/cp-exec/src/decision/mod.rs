@@ -30,7 +30,7 @@ pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::plan;
 pub(crate) use self::program::{HashCache, Pinned, on_own_path, pin, resolve};
 use self::step::runs_script;
-pub(crate) use self::step::{Caller, StepRuling, decide_step};
+pub(crate) use self::step::{Caller, StepRules, StepRuling, decide_step};
 use crate::digest::sha256;
 use crate::guard::Watched;
 use crate::policy::{Intent, LONGEST, Policy, Verdict};

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::checks::{check_command_name, check_declared, check_script, check_target, not_of_name, runs_by_path};
 use super::confirm;
 use super::own_repository::{is_about_own_repository, is_in_own_tmp};
+use super::owner_git::OwnerGit;
 use super::program::{self, HashCache};
 use crate::digest::format_digest;
 use crate::policy::{Access, Policy, Verdict};
@@ -56,24 +57,37 @@ pub(crate) struct StepRuling {
     pub reason: String,
 }
 
-/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal. `given`
-/// is the environment of the run.
+/// What the starts of one run are judged by.
+pub(crate) struct StepRules {
+    pub policy: Policy,
+    pub hashes: HashCache,
+    /// The environment of the run.
+    pub given: Given,
+    /// True if no program may be started after the planned one.
+    pub is_alone: bool,
+    /// The git configuration of the owner.
+    pub git: OwnerGit,
+}
+
+/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal.
 pub(crate) fn decide_step(
-    policy: &Policy,
-    hashes: &mut HashCache,
+    rules: &mut StepRules,
     caller: Caller,
     request: &ExecRequest,
-    given: &Given,
 ) -> (StepRuling, Result<Option<Box<Approval>>>) {
-    let start = Start { policy, request, given };
     let size = request.file.content.map_or(u64::MAX, |id| id.size);
     let sha256 = match &request.opened {
         Some(opened) if caller == Caller::Line && size <= HASHED => {
-            hashes.of(&request.file, Some(opened)).ok().map(|(hash, _)| hash)
+            rules.hashes.of(&request.file, Some(opened)).ok().map(|(hash, _)| hash)
         }
         _ => None,
     };
-    let judged = readings(request).into_iter().enumerate().rev().map(|(at, argv)| {
+    let start = Start { policy: &rules.policy, request, given: &rules.given };
+    let mut readings = readings(request);
+    // An alias of the owner is judged as the command that it stands for.
+    let by_file = readings.last().filter(|_| request.file.path.ends_with("git"));
+    readings.extend(by_file.and_then(|argv| rules.git.expanded(argv)));
+    let judged = readings.into_iter().enumerate().rev().map(|(at, argv)| {
         let finding = start.judge(caller, at, &argv);
         (argv, finding)
     });
@@ -82,7 +96,10 @@ pub(crate) fn decide_step(
         Ok(finding) => u8::from(finding.verdict == Verdict::Ask),
     };
     let nothing = || (Vec::new(), Ok(Finding::allowed()));
-    let (argv, finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
+    let (argv, mut finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
+    if rules.is_alone {
+        finding = Err(refuse("strict", "the profile `strict` executes one program, and nothing after it"));
+    }
     let (rule, mut reason) = match &finding {
         Ok(finding) => (finding.rule.clone(), finding.reason.clone()),
         Err(error) => {
@@ -92,7 +109,8 @@ pub(crate) fn decide_step(
     };
     let approval_of = |finding: Finding| {
         let variables = start.changed_variables(&argv[0]);
-        confirm::approval_of_step(policy, &argv, &request.cwd, &variables, sha256.as_deref(), &finding).map(Box::new)
+        confirm::approval_of_step(&rules.policy, &argv, &request.cwd, &variables, sha256.as_deref(), &finding)
+            .map(Box::new)
     };
     let verdict = finding.and_then(|found| (found.verdict == Verdict::Ask).then(|| approval_of(found)).transpose());
     reason.truncate(reason.floor_char_boundary(KEPT));

@@ -6,7 +6,7 @@
 //! The [`Provenance`] of a process says if a program is started by the command line itself or by a program that the
 //! line started.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::approvals::{self, Question, Questions};
 use super::clients::ToolCall;
 use super::journal::{Journal, Recorder};
 use super::result::StepsReport;
-use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
+use crate::decision::{Caller, HashCache, Ruling, StepRules, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;
 use crate::policy::{Access, Policy};
 use crate::refusal::refuse;
@@ -41,17 +41,10 @@ const SHOWN: usize = 120;
 
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
-    pub(super) policy: Policy,
-    hashes: HashCache,
+    pub(super) rules: StepRules,
     pub recorder: Recorder,
-    /// The environment of the run.
-    given: BTreeMap<String, String>,
-    /// True if no program may be started after the planned one.
-    is_alone: bool,
     /// The kind of the planned program and its arguments, until it was started.
     planned: Option<(Caller, String, Vec<String>)>,
-    /// The git configuration of the owner.
-    git: OwnerGit,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
@@ -75,14 +68,17 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn new(policy: &Policy, hashes: &HashCache, ruling: &mut Ruling, intent: u64) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
-        Self {
+        let rules = StepRules {
             policy: policy.clone(),
             hashes: hashes.clone(),
-            recorder: Recorder::new(policy, intent),
             given: ruling.plan.env.iter().cloned().collect(),
             is_alone: ruling.plan.profile == Profile::Strict && ruling.decision.command.line.is_none(),
-            planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
             git: std::mem::take(&mut ruling.git),
+        };
+        Self {
+            rules,
+            recorder: Recorder::new(policy, intent),
+            planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             questions: Questions::default(),
@@ -117,7 +113,7 @@ impl Steps {
         self.recorder.write();
         let is_waiting = self.report.error.as_ref().is_some_and(|error| approvals::paused(error).is_some());
         for spent in self.spent.iter().filter(|_| is_waiting && !self.is_agent) {
-            if let Err(error) = approval::grant(&self.policy.cp_home, &spent.approval, &spent.grant) {
+            if let Err(error) = approval::grant(&self.rules.policy.cp_home, &spent.approval, &spent.grant) {
                 self.recorder.failed.get_or_insert(error);
             }
         }
@@ -137,7 +133,7 @@ impl Steps {
         if self.is_evaded {
             return call.deny();
         }
-        let mut starts = match call.read() {
+        let starts = match call.read() {
             Ok(starts) => starts,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 let pid = call.process.pid;
@@ -148,18 +144,8 @@ impl Steps {
         };
         let caller = self.provenance.of(call.process, call.parent);
         let mut rulings = Vec::new();
-        for request in &mut starts {
-            let (mut ruling, mut verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
-            let is_git = request.file.path.ends_with("git");
-            if let Some(expanded) = self.git.expanded(&request.argv).filter(|_| is_git && matches!(verdict, Ok(None))) {
-                request.argv = expanded;
-                (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
-            }
-            if self.is_alone {
-                "strict".clone_into(&mut ruling.rule);
-                "the profile `strict` executes one program, and nothing after it".clone_into(&mut ruling.reason);
-                verdict = Err(refuse("strict", &ruling.reason));
-            }
+        for request in &starts {
+            let (ruling, verdict) = decide_step(&mut self.rules, caller, request);
             match (self.answer_to(call.process, &ruling.argv), verdict) {
                 (Some(false), _) => return call.deny(),
                 (Some(true), _) => rulings.push((ruling, true)),
@@ -180,7 +166,7 @@ impl Steps {
 
     /// Says once that commits of the run are not signed.
     fn warn_of_unsigned(&mut self, argv: &[String]) {
-        if self.git.leaves_unsigned(argv) {
+        if self.rules.git.leaves_unsigned(argv) {
             let warning = "commits of this run are not signed, because your keys are outside; sign them there, as with \
                  `git commit --amend --no-edit -S`";
             self.messages.push(warning.to_owned());
@@ -192,7 +178,7 @@ impl Steps {
             return call.deny();
         }
         let file = &starts[0].file.path;
-        let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
+        let is_writable = self.rules.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
         let is_git = !is_writable && file.ends_with("git");
         self.provenance.executes(call.process, ruling.caller, &ruling.argv[0], &starts[0].argv, is_git);
         if ruling.caller == Caller::Line {
@@ -235,7 +221,7 @@ impl Steps {
 
     /// Allows a step that was approved before, asks the approver or terminal, or refuses it until it is approved.
     fn ask(&mut self, question: Question) {
-        match approval::take(&self.policy.cp_home, &question.approval) {
+        match approval::take(&self.rules.policy.cp_home, &question.approval) {
             Ok(None) => {}
             outcome => return self.settle(question, outcome),
         }
@@ -246,14 +232,14 @@ impl Steps {
         if !self.recorder.approval(Said::Asked, &question.approval) {
             return question.call.deny();
         }
-        if let Some(question) = self.questions.ask(&self.policy, question, !self.is_agent) {
+        if let Some(question) = self.questions.ask(&self.rules.policy, question, !self.is_agent) {
             self.settle(question, Ok(None));
         }
     }
 
     fn take_answers(&mut self) {
         for (question, answer) in self.questions.answered() {
-            let (policy, approval) = (&self.policy, &question.approval);
+            let (policy, approval) = (&self.rules.policy, &question.approval);
             let unanswered = || approval::pause(&policy.cp_home, approval).unwrap_or_else(|error| error);
             let spent = answer
                 .and_then(|given| approvals::settle(&mut self.recorder.journal, policy, approval, given, unanswered))
@@ -275,7 +261,7 @@ impl Steps {
                 // The programs that the kernel starts for it are not decided yet.
                 return self.decide_call(call);
             }
-            Ok(None) => approval::pause(&self.policy.cp_home, &approval).unwrap_or_else(|error| error),
+            Ok(None) => approval::pause(&self.rules.policy.cp_home, &approval).unwrap_or_else(|error| error),
             Err(error) => error,
         };
         self.deny(&call, &ruling, error);
@@ -295,7 +281,7 @@ impl Steps {
         }
         if error.is_fatal() {
             self.recorder.failed.get_or_insert(error);
-        } else if !self.is_alone {
+        } else if !self.rules.is_alone {
             self.report.denied_count += u64::from(is_recorded);
             // A person can act on a pending approval, and so it comes before a final refusal.
             let comes_first = |known: &Error| known.code() != Code::HumanRequired && id.is_some();
@@ -337,7 +323,7 @@ impl Steps {
         }
         self.recorder.charge(&asked)?;
         let ToolCall { host_call, tool, by_default, data } = asked;
-        let mut policy = self.policy.clone();
+        let mut policy = self.rules.policy.clone();
         policy.actor.call = Some(host_call.call.clone());
         policy.actor.host = Some(host_call);
         let mut journal = Journal::new(&policy);

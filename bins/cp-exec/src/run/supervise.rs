@@ -147,7 +147,7 @@ impl Supervised<'_, '_> {
         self.output.say_all(self.outlived());
         if let (Some(status), None, None) = (&self.seen.status, &self.seen.ended, &self.seen.relay) {
             let (errors, plan) = (self.output.errors(), &self.prepared.ruling.plan);
-            let guess = guess_cause(&errors, status.code != Some(0), plan, &self.steps.policy);
+            let guess = guess_cause(&errors, status.code != Some(0), plan, &self.steps.rules.policy);
             self.output.say_all(guess);
         }
     }
