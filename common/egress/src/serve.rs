@@ -46,17 +46,6 @@ pub trait Namespace: Send + 'static {
     fn explain_refusal(&self, client: SocketAddr, refusal: &Connection);
 }
 
-/// The first sockets of a namespace.
-#[derive(Debug)]
-pub struct Sockets {
-    /// The resolver at [`RESOLVER`].
-    pub udp: UdpSocket,
-    /// The resolver at [`RESOLVER`].
-    pub tcp: TcpListener,
-    /// Listeners at the addresses that the policy lists.
-    pub listed: Vec<TcpListener>,
-}
-
 /// The resolver and the forwarder of one run.
 #[derive(Debug)]
 pub struct Egress {
@@ -67,21 +56,23 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Starts to serve a namespace.
-    pub fn start(destinations: Vec<Destination>, sockets: Sockets, namespace: impl Namespace) -> io::Result<Self> {
+    /// Starts to serve a namespace, in which these sockets are the resolver at [`RESOLVER`].
+    pub fn start(
+        destinations: &[Destination],
+        (udp, tcp): (UdpSocket, TcpListener),
+        namespace: impl Namespace,
+    ) -> io::Result<Self> {
         let (read, ending) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, records) = mpsc::sync_channel(RECORDS);
         let unsent = Arc::default();
         let recorder = Recorder { sender, unsent: Arc::clone(&unsent) };
-        sockets.udp.set_nonblocking(true)?;
-        for listener in sockets.listed.iter().chain([&sockets.tcp]) {
-            listener.set_nonblocking(true)?;
-        }
-        let server = Server {
-            names: Names::new(destinations),
-            udp: sockets.udp,
-            tcp: sockets.tcp,
-            listeners: sockets.listed,
+        udp.set_nonblocking(true)?;
+        tcp.set_nonblocking(true)?;
+        let mut server = Server {
+            names: Names::new(destinations.to_vec()),
+            udp,
+            tcp,
+            listeners: Vec::new(),
             questions: Vec::new(),
             namespace: Box::new(namespace),
             ending: Arc::new(read),
@@ -89,6 +80,11 @@ impl Egress {
             most: most_connections(rustix::process::getrlimit(Resource::Nofile).current),
             recorder,
         };
+        for destination in destinations {
+            if let Some(address) = destination.address() {
+                server.listen(address, destination.ports())?;
+            }
+        }
         Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(move || server.serve())?;
         Ok(Self { records, unsent, ending: Some(ending) })
     }
@@ -235,23 +231,25 @@ impl Server {
         };
         let answer = match self.names.look_up(&question.name) {
             Lookup::Known(address) => Ok(address),
-            Lookup::New(address) => self.listen(&question.name, address).map(|()| address).map_err(|_| dns::FAILURE),
+            Lookup::New(address) => {
+                let listening = self.listen(address, &self.names.ports(&question.name));
+                listening.inspect(|()| self.names.add(&question.name)).map(|()| address).map_err(|_| dns::FAILURE)
+            }
             Lookup::Unlisted => refuse("network", dns::NO_NAME),
             Lookup::Full => refuse("limit", dns::FAILURE),
         };
         Some(question.encode(answer))
     }
 
-    /// Listens at the address of a name, at each of its ports.
-    fn listen(&mut self, name: &str, address: Ipv4Addr) -> io::Result<()> {
+    /// Listens at each of these ports of an address.
+    fn listen(&mut self, address: Ipv4Addr, ports: &[u16]) -> io::Result<()> {
         let mut listeners = Vec::new();
-        for port in self.names.ports(name) {
-            let listener = self.namespace.listen(SocketAddrV4::new(address, port))?;
+        for port in ports {
+            let listener = self.namespace.listen(SocketAddrV4::new(address, *port))?;
             listener.set_nonblocking(true)?;
             listeners.push(listener);
         }
         self.listeners.extend(listeners);
-        self.names.add(name);
         Ok(())
     }
 

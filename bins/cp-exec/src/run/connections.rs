@@ -29,11 +29,11 @@ impl RunConnections {
     pub(super) fn start(
         destinations: &[Destination],
         quiet: &'static [String],
-        socket: OwnedFd,
+        reported: Vec<OwnedFd>,
         shown: Vec<Node>,
     ) -> std::io::Result<Self> {
-        let (namespace, sockets) = NetworkNamespace::receive(socket, shown)?;
-        let egress = Egress::start(destinations.to_vec(), sockets, Served { namespace, quiet })?;
+        let (namespace, sockets) = NetworkNamespace::of(reported, shown)?;
+        let egress = Egress::start(destinations, sockets, Served { namespace, quiet })?;
         Ok(Self { quiet, egress, report: Connections::default() })
     }
 

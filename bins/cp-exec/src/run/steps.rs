@@ -68,15 +68,14 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn new(policy: &Policy, hashes: &HashCache, ruling: &mut Ruling, intent: u64) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
-        let rules = StepRules {
-            policy: policy.clone(),
-            hashes: hashes.clone(),
-            given: ruling.plan.env.iter().cloned().collect(),
-            is_alone: ruling.plan.profile == Profile::Strict && ruling.decision.command.line.is_none(),
-            git: std::mem::take(&mut ruling.git),
-        };
         Self {
-            rules,
+            rules: StepRules {
+                policy: policy.clone(),
+                hashes: hashes.clone(),
+                given: ruling.plan.env.iter().cloned().collect(),
+                is_alone: ruling.plan.profile == Profile::Strict && ruling.decision.command.line.is_none(),
+                git: std::mem::take(&mut ruling.git),
+            },
             recorder: Recorder::new(policy, intent),
             planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
             provenance: Provenance::default(),

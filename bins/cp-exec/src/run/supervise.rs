@@ -274,7 +274,7 @@ impl Supervised<'_, '_> {
     fn receive(&mut self) {
         loop {
             let taken = match sandbox::receive(self.socket.as_fd()) {
-                Ok(Some((report, fds))) => self.take(report, fds.into_iter().next()),
+                Ok(Some((report, fds))) => self.take(report, fds),
                 Ok(None) => {
                     self.seen.closed = true;
                     return;
@@ -290,9 +290,9 @@ impl Supervised<'_, '_> {
         }
     }
 
-    /// Takes a report and its descriptor.
-    fn take(&mut self, report: Report, fd: Option<OwnedFd>) -> std::result::Result<(), String> {
-        let given = || fd.ok_or_else(|| "a report came without its descriptor".to_owned());
+    /// Takes a report and its descriptors.
+    fn take(&mut self, report: Report, mut fds: Vec<OwnedFd>) -> std::result::Result<(), String> {
+        let mut given = || fds.pop().ok_or_else(|| "a report came without its descriptor".to_owned());
         let seen = &mut self.seen;
         match report {
             Report::Init => seen.init = Some(given()?),
@@ -311,7 +311,7 @@ impl Supervised<'_, '_> {
             }
             Report::Namespace => {
                 let (listed, shown) = (self.prepared.ruling.plan.network.destinations(), self.output.nodes());
-                let connections = RunConnections::start(listed, self.prepared.quiet, given()?, shown);
+                let connections = RunConnections::start(listed, self.prepared.quiet, fds, shown);
                 let failed = |e| format!("the network of its names cannot be served: {e}");
                 seen.connections = Some(connections.map_err(failed)?);
             }
@@ -365,7 +365,7 @@ impl Supervised<'_, '_> {
         if !private && fs::remove_dir(scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(scratch));
         }
-        if let Some(why) = self.seen.lost {
+        if let (Some(why), None) = (&self.seen.lost, &self.seen.failure) {
             let message = format!("a report of the sandbox helper could not be read: {why}; the command may have run");
             return Err(Error::new(Code::Unknown, message));
         }

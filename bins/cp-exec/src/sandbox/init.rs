@@ -29,7 +29,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
             sys::loopback_up().at("loopback")?;
         }
         if network == Network::Names {
-            namespace = Some(Namespace::open(plan, socket).at("network")?);
+            namespace = Some(Namespace::open(socket).at("network")?);
         }
         let clients = mounts::build(plan, &mut enforcement).map_err(Failure::of_namespaces)?;
         report::send(socket, &Report::Clients, &[clients.as_fd()]).at("report")?;

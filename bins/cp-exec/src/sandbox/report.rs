@@ -100,8 +100,8 @@ pub(crate) enum Report {
     Init,
     /// Programs inside may connect to the supervisor. Sent with the listening socket.
     Clients,
-    /// The first sockets of the network namespace wait at this socket, and requests for more are served there. Sent
-    /// with its descriptor.
+    /// The network namespace is there. Sent with a socket at which the init serves requests for listening sockets, the
+    /// sockets of the resolver, and the namespace.
     Namespace,
     /// The execve listener is installed. Sent with its descriptor.
     Listener,
