@@ -19,7 +19,7 @@ use super::helper::{Group, Helper};
 use super::result::{EarlyEnd, Outcome, guess_cause};
 use super::steps::Steps;
 use super::streams::{Output, Watch};
-use super::terminal::Relay;
+use super::terminal::{self, Relay};
 use crate::changes::Changes;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
@@ -59,7 +59,7 @@ struct Supervised<'a, 'r> {
 #[derive(Default)]
 struct Seen {
     /// The terminal of the user, if the command has one.
-    relay: Option<Relay>,
+    relay: Option<Arc<Relay>>,
     init: Option<OwnedFd>,
     ready: Option<Enforcement>,
     listener: Option<Arc<Listener>>,
@@ -98,6 +98,7 @@ pub(crate) fn supervise(
     let seen = Seen::default();
     let mut supervised = Supervised { prepared, socket, output, started, steps, terminate, kill, abandon, seen };
     supervised.follow(repositories);
+    terminal::restore();
     drop(group);
     supervised.finish()
 }
@@ -126,9 +127,7 @@ impl Supervised<'_, '_> {
             }
             looked = now;
             self.output.read();
-            if let Some(relay) = &mut self.seen.relay {
-                relay.pass(&mut self.output);
-            }
+            self.seen.relay.iter().for_each(|relay| relay.follow());
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
             let evaded = self.steps.is_evaded.then_some(EarlyEnd::Evaded);
             if let Some(ended) = wrong.or(evaded) {
@@ -141,9 +140,6 @@ impl Supervised<'_, '_> {
         }
         // All writers are dead, but the pipes may still contain output.
         while self.output.read() {}
-        if let Some(relay) = &mut self.seen.relay {
-            relay.finish(&mut self.output);
-        }
         self.output.say_all(self.outlived());
         if let (Some(status), None, None) = (&self.seen.status, &self.seen.ended, &self.seen.relay) {
             let (errors, plan) = (self.output.errors(), &self.prepared.ruling.plan);
@@ -221,7 +217,7 @@ impl Supervised<'_, '_> {
 
     /// Ends a command whose time is over, and processes that outlive the command.
     fn enforce(&mut self, now: Instant) {
-        if signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up) {
+        if signals::interrupted() || self.seen.relay.as_ref().is_some_and(|relay| relay.is_hung_up()) {
             if self.prepared.patience.is_zero() {
                 self.end(EarlyEnd::Interrupted);
             } else if self.seen.ended.is_none() {
@@ -230,8 +226,7 @@ impl Supervised<'_, '_> {
             }
         }
         // Remaining processes are killed after all output is closed.
-        let is_shown = self.seen.relay.as_ref().is_none_or(Relay::is_closed);
-        if self.seen.status.is_some() && is_shown && self.output.is_closed() {
+        if self.seen.status.is_some() && self.output.is_closed() {
             self.order_kill(now);
         }
         // A command that receives SIGTERM has timed out, regardless of its exit status.
@@ -260,7 +255,6 @@ impl Supervised<'_, '_> {
         fds.extend(self.output.sources());
         fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
-        fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
         let deadlines = [self.terminate, self.kill, self.abandon].into_iter().flatten();
         let left = deadlines
             .map(|at| at.saturating_duration_since(Instant::now()))
@@ -299,14 +293,14 @@ impl Supervised<'_, '_> {
             Report::Listener => seen.listener = Some(Arc::new(Listener { fd: given()?, shown: self.output.nodes() })),
             Report::Clients => seen.clients = Some(Clients { listener: given()?, open: [].into() }),
             Report::Terminal => {
-                let relay = Relay::begin(given()?).map_err(|e| format!("the terminal cannot be relayed: {e}"))?;
-                self.output.is_on_screen = true;
-                seen.relay = Some(relay);
+                let terminal = given()?;
+                let begun = terminal.try_clone().and_then(Relay::begin);
+                let relay = begun.and_then(|relay| self.output.read_from(terminal).map(|()| relay));
+                seen.relay = Some(relay.map_err(|e| format!("the terminal cannot be relayed: {e}"))?);
             }
             Report::Stopped => {
-                if let Some(relay) = &mut seen.relay {
-                    relay.suspend();
-                }
+                while self.output.read() {}
+                seen.relay.iter().for_each(|relay| relay.suspend());
                 self.order(&Order::Continue);
             }
             Report::Namespace => {
