@@ -70,7 +70,8 @@ impl Prepared {
             session_tmp::prepare(&directory, bytes, entries)?;
         }
         engine.helper()?;
-        let mut prepared = Self { stdin, ..Self::unrecorded(ruling) };
+        let own = ruling.decision.command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes()));
+        let mut prepared = Self { stdin: stdin.or(own.transpose()?), ..Self::unrecorded(ruling) };
         let ruling = &mut prepared.ruling;
         if let Some(Spent { approval, grant, .. }) = &ruling.approved {
             engine.journal.approval(Said::Spent(grant), approval)?;

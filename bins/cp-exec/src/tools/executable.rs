@@ -1,6 +1,5 @@
 //! Executable tools: files in a `--tools` directory that are called with JSON, and that can describe themselves.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use crate::policy::{LONGEST, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::request::{Command, ToolCall};
 use crate::rules::Finding;
-use crate::run::streams;
 use crate::sandbox::plan::{Layer, Operation, Place, Profile};
 use cp_common::glob::name_matches;
 
@@ -20,8 +18,8 @@ const ARGUMENT: usize = 32 * 1024;
 /// The time limit for a description.
 const DESCRIBE: Duration = Duration::from_secs(2);
 
-/// Decides about a call of a tool, and prepares its standard input.
-pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
+/// Decides about a call of a tool.
+pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<Ruling> {
     let path = find(policy, &call.name)?;
     permitted(policy, &call.name, true)?;
     let pinned = pin(policy, &path, hashes)?;
@@ -60,7 +58,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
         plan.sockets = false;
     }
     ruling.watched.only_in(&plan.view);
-    Ok((ruling, streams::stdin_from_bytes(input.as_bytes())?))
+    Ok(ruling)
 }
 
 /// The file of a tool. A tool name is one path component, so it cannot name a file outside of the directories.
