@@ -52,9 +52,6 @@ impl RunConnections {
                 messages.extend(self.refuse(connection).and_then(|first| explain(&first, self.quiet)));
             }
         }
-        if !connections.is_empty() {
-            recorder.write();
-        }
         messages
     }
 

@@ -148,7 +148,7 @@ impl Journal {
         if !outcome.changes.is_empty() {
             entries.push(self.entry("exec.changes").data(&about).data(&outcome.changes));
         }
-        Ok(self.append_all(entries)?.swap_remove(0))
+        Ok(self.ledger()?.append_all(entries).map_err(Error::fatal)?.swap_remove(0))
     }
 
     /// A stream by its size and hash, with its redacted text as a blob if it is kept.
@@ -160,14 +160,6 @@ impl Journal {
             stream["blob"] = blob::store(ledger.path(), redacted.as_bytes())?.to_string().into();
         }
         Ok(stream)
-    }
-
-    /// Appends entries in one write.
-    pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<Vec<Receipt>> {
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.ledger()?.append_all(entries).map_err(Error::fatal)
     }
 
     fn append(&mut self, entry: Entry) -> Result<Receipt> {
@@ -206,7 +198,7 @@ impl Journal {
         let mut entries = vec![with_snapshots(entry, &run.watched.snapshots())];
         entries.extend(changes.map(|changes| self.entry("exec.changes").data(&about).data(changes)));
         self.actor = own;
-        self.append_all(entries).map(|_| true)
+        self.ledger()?.append_all(entries).map(|_| true).map_err(Error::fatal)
     }
 
     fn has_result(&self, intent: u64) -> Result<bool> {
@@ -326,14 +318,11 @@ const AT_ONCE: u64 = 8 << 20;
 const WITH_EACH_SECOND: u64 = 16 << 10;
 /// The bytes of an entry without what the run says in it.
 const ENTRY: u64 = 512;
-/// The batch size of entries that need no sync.
-const BATCH: usize = 64;
 
 /// Records what a run does, for steps, approvals, tool calls and connections.
 pub(crate) struct Recorder {
     pub journal: Journal,
     pub intent: u64,
-    pending: Vec<Entry>,
     since: Instant,
     /// The bytes of the run so far.
     spent: u64,
@@ -344,7 +333,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(super) fn new(policy: &Policy, intent: u64) -> Self {
         let (journal, since) = (Journal::new(policy), Instant::now());
-        Self { journal, intent, pending: Vec::new(), since, spent: 0, failed: None }
+        Self { journal, intent, since, spent: 0, failed: None }
     }
 
     /// Takes the bytes of one more entry. False if too few are left.
@@ -364,17 +353,9 @@ impl Recorder {
         Err(refuse("requests", "the run says more than is recorded").hint("repeat it later, or with fewer words"))
     }
 
-    /// Adds an entry, which is written with others.
+    /// Writes an entry, which needs no sync.
     pub(super) fn add(&mut self, event: &str, data: &impl Serialize) {
-        self.pending.push(self.journal.entry(event).with("intent", &self.intent).data(data));
-        if self.pending.len() >= BATCH {
-            self.write();
-        }
-    }
-
-    /// Writes the entries that were added.
-    pub(super) fn write(&mut self) {
-        let written = self.journal.append_all(std::mem::take(&mut self.pending));
+        let written = self.journal.append(self.journal.entry(event).with("intent", &self.intent).data(data));
         self.note(written.map(drop));
     }
 

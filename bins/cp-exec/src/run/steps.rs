@@ -106,10 +106,9 @@ impl Steps {
         Ok(())
     }
 
-    /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
-    /// starts again from its beginning, so that its steps stay approved until then.
+    /// The report. Unanswered questions stay open. A line that waits for an answer starts again from its beginning, so
+    /// that its steps stay approved until then.
     pub(super) fn finish(mut self) -> StepsReport {
-        self.recorder.write();
         let is_waiting = self.report.error.as_ref().is_some_and(|error| approvals::paused(error).is_some());
         for spent in self.spent.iter().filter(|_| is_waiting && !self.is_agent) {
             if let Err(error) = approval::grant(&self.rules.policy.cp_home, &spent.approval, &spent.grant) {
@@ -253,7 +252,6 @@ impl Steps {
         let error = match outcome {
             Ok(Some(spent)) => {
                 self.record(&ruling, "ask", Some(&spent.approval.id));
-                self.recorder.write();
                 self.recorder.approval(Said::Spent(&spent.grant), &spent.approval);
                 self.remember(call.process, &ruling.argv, true);
                 self.spent.push(spent);
@@ -275,9 +273,6 @@ impl Steps {
         self.explain(call, format!("{}: {why}", command_text(&ruling.argv)));
         self.remember(call.process, &ruling.argv, false);
         let is_recorded = self.record(ruling, if id.is_some() { "ask" } else { "deny" }, id);
-        if id.is_some() {
-            self.recorder.write();
-        }
         if error.is_fatal() {
             self.recorder.failed.get_or_insert(error);
         } else if !self.rules.is_alone {
