@@ -48,15 +48,9 @@ impl Memory {
         Ok(&self.page.insert(page).1[offset..])
     }
 
-    fn pointer(&mut self, address: u64) -> io::Result<u64> {
+    fn pointer(&self, address: u64) -> io::Result<u64> {
         let mut bytes = [0; POINTER];
-        let mut filled = 0;
-        while filled < POINTER {
-            let part = self.page_from(address + filled as u64)?;
-            let length = part.len().min(POINTER - filled);
-            bytes[filled..filled + length].copy_from_slice(&part[..length]);
-            filled += length;
-        }
+        sys::read_memory(self.thread, address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
