@@ -89,21 +89,18 @@ impl Egress {
         Ok(Self { records, unsent, ending: Some(ending) })
     }
 
-    /// The records since the last call.
-    pub fn records(&self) -> Vec<Connection> {
-        self.records.try_iter().collect()
-    }
-
-    /// Ends all connections after the processes of the sandbox have ended, and returns the remaining records. Bytes
-    /// that a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
-    pub fn finish(&mut self) -> Vec<Connection> {
-        self.ending = None;
-        let until = Instant::now() + LINGER + LINGER / 2;
-        let mut all = Vec::new();
-        while let Ok(record) = self.records.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            all.push(record);
+    /// The records since the last call. `is_over`: the processes of the sandbox have ended, and so do all connections.
+    /// Bytes that a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
+    pub fn records(&mut self, is_over: bool) -> Vec<Connection> {
+        let mut all: Vec<Connection> = self.records.try_iter().collect();
+        if is_over {
+            self.ending = None;
+            let until = Instant::now() + LINGER + LINGER / 2;
+            while let Ok(record) = self.records.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                all.push(record);
+            }
+            all.extend(left(&self.unsent));
         }
-        all.extend(left(&self.unsent));
         all
     }
 }

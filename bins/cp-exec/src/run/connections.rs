@@ -40,7 +40,7 @@ impl RunConnections {
     /// Records the connections that ended and the refusals since the last call. `is_over`: the processes of the run
     /// have ended, and so do all connections. Returns messages about first refusals.
     pub(super) fn record(&mut self, recorder: &mut Recorder, is_over: bool) -> Vec<String> {
-        let connections = if is_over { self.egress.finish() } else { self.egress.records() };
+        let connections = self.egress.records(is_over);
         let mut messages = Vec::new();
         for connection in &connections {
             recorder.add("exec.connection", connection);

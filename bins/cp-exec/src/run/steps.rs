@@ -57,7 +57,7 @@ pub(crate) struct Steps {
     pub messages: Vec<String>,
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
-    answered: VecDeque<(Process, Vec<String>, bool)>,
+    answered: HashMap<(Process, Vec<String>), bool>,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
     /// True after a process executed another file than the one that was decided about, so that the run must end.
@@ -84,7 +84,7 @@ impl Steps {
             spent: Vec::new(),
             is_agent: ruling.decision.caller != Caller::Line,
             messages: Vec::new(),
-            answered: VecDeque::new(),
+            answered: HashMap::new(),
             started: HashMap::new(),
             is_evaded: false,
             report: StepsReport::default(),
@@ -144,7 +144,7 @@ impl Steps {
         let mut rulings = Vec::new();
         for request in &starts {
             let (ruling, verdict) = decide_step(&mut self.rules, caller, request);
-            match (self.answer_to(call.process, &ruling.argv), verdict) {
+            match (self.answered.get(&(call.process, ruling.argv.clone())), verdict) {
                 (Some(false), _) => return call.deny(),
                 (Some(true), _) => rulings.push((ruling, true)),
                 (None, Ok(None)) => rulings.push((ruling, false)),
@@ -297,15 +297,11 @@ impl Steps {
         }
     }
 
-    /// The answer to a step of a process, if it is known.
-    fn answer_to(&self, process: Process, argv: &[String]) -> Option<bool> {
-        let is_same = |(of, words, _): &&(Process, Vec<String>, bool)| *of == process && words == argv;
-        self.answered.iter().rev().find(is_same).map(|(.., is_allowed)| *is_allowed)
-    }
-
     fn remember(&mut self, process: Process, argv: &[String], is_allowed: bool) {
-        self.answered.drain(..(self.answered.len() + 1).saturating_sub(ANSWERED));
-        self.answered.push_back((process, argv.to_vec(), is_allowed));
+        if self.answered.len() >= ANSWERED {
+            self.answered.clear();
+        }
+        self.answered.insert((process, argv.to_vec()), is_allowed);
     }
 
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
