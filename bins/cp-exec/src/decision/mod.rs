@@ -26,8 +26,7 @@ use self::checks::{
     check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::OwnerGit;
-pub(crate) use self::plan::check_variables;
-pub(crate) use self::plan::plan;
+pub(crate) use self::plan::{check_variables, plan};
 pub(crate) use self::program::{HashCache, Pinned, on_own_path, pin, resolve};
 use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRules, StepRuling, decide_step};

@@ -32,8 +32,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let certificates = certificates();
     let env = environment(policy, command, &certificates);
-    let write = policy.bounds.trees(Access::Write);
-    let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
+    let (mut view, guarded) = view(policy, pinned, cwd, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
     if !line && Arguments::read(argv).name() == "git" {
@@ -75,7 +74,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         },
         require,
         cgroup: None,
-        terminal: None,
+        has_terminal: false,
     };
     let call = policy.actor.call.clone();
     Ok(Ruling { decision, plan, watched, git, call, approved: None, confirmed: None })
@@ -121,10 +120,10 @@ fn view(
     policy: &Policy,
     pinned: &Pinned,
     cwd: &Path,
-    mut write: Vec<PathBuf>,
     certificates: impl Iterator<Item = String>,
 ) -> Result<(View, Guarded)> {
-    let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
+    let (mut read, mut write) = (policy.bounds.trees(Access::Read), policy.bounds.trees(Access::Write));
+    let mut execute = policy.bounds.executable(&write);
     let mut mask = policy.masks();
     for module in policy.modules_at(&[cwd, &pinned.path])? {
         read = module.narrow(Access::Read, &read);
@@ -221,13 +220,12 @@ fn environment(policy: &Policy, command: &Command, certificates: &BTreeMap<Strin
     env.into_iter().collect()
 }
 
-/// Checks the variables that a request sets.
+/// Checks the variables that a request sets. A variable that is not allowed is an error, because the command could
+/// behave differently without it.
 pub(crate) fn check_variables(allowed_by_policy: &[String], asked: &BTreeMap<String, String>) -> Result<()> {
     asked.iter().try_for_each(|(name, value)| check_variable(name, value, allowed_by_policy))
 }
 
-/// Checks one variable. A variable that is not allowed is an error, because the command could behave differently
-/// without it.
 fn check_variable(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
         return Err(Error::validation(format!("`{name}` is not a valid environment variable")).with("rule", "env_name"));

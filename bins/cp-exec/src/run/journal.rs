@@ -144,7 +144,7 @@ impl Journal {
             "declared_reads": declared(Operation::Read),
             "declared_writes": declared(Operation::Write),
         }));
-        let mut entries = vec![with_snapshots(entry, &outcome.snapshots)];
+        let mut entries = vec![with_snapshots(entry, &ruling.watched.snapshots())];
         if !outcome.changes.is_empty() {
             entries.push(self.entry("exec.changes").data(&about).data(&outcome.changes));
         }

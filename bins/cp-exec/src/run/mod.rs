@@ -28,7 +28,7 @@ pub(crate) use self::result::{FinishedRun, milliseconds};
 pub(crate) use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::supervise::supervise;
-pub(crate) use self::terminal::terminal_size;
+pub(crate) use self::terminal::has_terminal;
 use crate::changes::{Baseline, Changes, Store};
 use crate::decision::{Caller, HashCache, Ruling};
 use crate::git_dir::Session;
@@ -117,7 +117,6 @@ impl Prepared {
         match ran {
             Ok(outcome) => {
                 outcome.ended = outcome.ended.take().or(session.unsettled.take().map(EarlyEnd::Conflict));
-                outcome.snapshots = watched.snapshots();
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(session.missing);
                 enforcement.guard = found.quarantined;

@@ -387,7 +387,6 @@ impl Supervised<'_, '_> {
             steps: self.steps.finish(),
             connections: self.seen.connections.and_then(RunConnections::report),
             changes: Changes::default(),
-            snapshots: Vec::new(),
         })
     }
 }

@@ -42,6 +42,7 @@ impl Relay {
         let own = Arc::clone(&relay);
         // A key that is typed after a change of the size arrives after it.
         let keys = move || own.hung_up.store(copy_all(stdin(), &own.inside, || own.pass_size()), Ordering::Relaxed);
+        relay.pass_size();
         Builder::new().name("keys".to_owned()).spawn(keys)?;
         Ok(relay)
     }
@@ -83,10 +84,9 @@ impl Relay {
     }
 }
 
-/// The size of the terminal that a command gets which is started now, if both standard streams of this program are one.
-pub(crate) fn terminal_size() -> Option<(u16, u16)> {
-    let size = isatty(stdin()).then(|| tcgetwinsize(stdout()).ok()).flatten()?;
-    Some((size.ws_row, size.ws_col))
+/// True if both standard streams of this program are a terminal, so that a command can get one.
+pub(crate) fn has_terminal() -> bool {
+    isatty(stdin()) && isatty(stdout())
 }
 
 /// Puts the terminal into raw mode. The first call keeps its own mode.

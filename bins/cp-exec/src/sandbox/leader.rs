@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::pty::OpenptFlags;
-use rustix::termios::{InputModes, OptionalActions, Winsize};
+use rustix::termios::{InputModes, OptionalActions};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
@@ -168,8 +168,10 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
 /// The init is the leader of the terminal's session, and the command is a process group in it. If the command led the
 /// session itself, its group would be orphaned, and the kernel ignores Ctrl-Z in an orphaned group.
 pub(super) fn control_terminal(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
-    let Some((rows, columns)) = plan.terminal else { return Ok(None) };
-    let opened = open_terminal(rows, columns).and_then(|(relayed, terminal)| {
+    if !plan.has_terminal {
+        return Ok(None);
+    }
+    let opened = open_terminal().and_then(|(relayed, terminal)| {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&terminal)?;
         report::send(socket, &Report::Terminal, &[relayed.as_fd()])?;
@@ -178,13 +180,12 @@ pub(super) fn control_terminal(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Op
     opened.map(Some).at("terminal")
 }
 
-/// Opens a pseudo-terminal of this size: the side of the supervisor, and that of the command.
-fn open_terminal(rows: u16, columns: u16) -> std::io::Result<(OwnedFd, OwnedFd)> {
+/// Opens a pseudo-terminal: the side of the supervisor, which sets its size, and that of the command.
+fn open_terminal() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let relayed = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&relayed)?;
     let terminal = rustix::pty::ioctl_tiocgptpeer(&relayed, flags)?;
-    rustix::termios::tcsetwinsize(&terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
     let mut modes = rustix::termios::tcgetattr(&terminal)?;
     modes.input_modes |= InputModes::IUTF8;
     rustix::termios::tcsetattr(&terminal, OptionalActions::Now, &modes)?;

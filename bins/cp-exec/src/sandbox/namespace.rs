@@ -37,7 +37,7 @@ impl Namespace {
     }
 
     /// Answers a request for a listening socket. False if there can be no more.
-    pub(super) fn serve(&mut self) -> bool {
+    pub(super) fn serve(&self) -> bool {
         let place: SocketAddrV4 = match report::receive(self.0.as_fd()) {
             Ok(Some((place, _))) => place,
             Ok(None) => return false,

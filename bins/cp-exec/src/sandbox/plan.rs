@@ -40,9 +40,8 @@ pub(crate) struct Plan {
     pub require: Vec<Layer>,
     /// The control group of this run, which the command joins before it starts.
     pub cgroup: Option<PathBuf>,
-    /// The rows and columns of the pseudo-terminal that is the controlling terminal of the command. Without one it has
-    /// none.
-    pub terminal: Option<(u16, u16)>,
+    /// True if the command has a pseudo-terminal as its controlling terminal. Without one it has none.
+    pub has_terminal: bool,
 }
 
 impl Plan {
