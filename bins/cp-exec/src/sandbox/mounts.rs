@@ -275,16 +275,13 @@ fn private_dev(bytes: u64) -> io::Result<()> {
     fresh("devpts", "/dev/pts", MountFlags::NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 }
 
-/// Mounts a `/proc` that shows no other processes: an empty one in a container that hides parts of its own.
+/// Mounts a `/proc` that shows no other processes, and sets the pid limit of this namespace. In a container that hides
+/// parts of its own it is empty.
 fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
-    let Err(e) = own_proc(plan) else { return Ok(()) };
-    enforcement.missing.push(format!("proc: {e}"));
-    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).at("proc")
-}
-
-/// Mounts a `/proc` for this namespace, and sets the pid limit of the namespace.
-fn own_proc(plan: &Plan) -> io::Result<()> {
-    fresh("proc", "/proc", MountFlags::NODEV | MountFlags::NOEXEC, "")?;
+    if let Err(e) = fresh("proc", "/proc", MountFlags::NODEV | MountFlags::NOEXEC, "") {
+        enforcement.missing.push(format!("proc: {e}"));
+        return scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).at("proc");
+    }
     // Older kernels have one global limit.
     if own_pid_limit() {
         drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
