@@ -142,14 +142,12 @@ impl Server {
 
     /// Waits for a socket. True if the run has ended.
     fn wait(&self) -> bool {
-        let mut fds = vec![PollFd::new(&*self.ending, PollFlags::IN)];
-        fds.push(PollFd::new(&self.udp, PollFlags::IN));
-        fds.push(PollFd::new(&self.tcp, PollFlags::IN));
-        fds.extend(self.questions.iter().map(|asking| PollFd::from_borrowed_fd(asking.stream.as_fd(), PollFlags::IN)));
         let is_full = self.is_full();
-        if !is_full {
-            fds.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
-        }
+        let own = [self.ending.as_fd(), self.udp.as_fd(), self.tcp.as_fd()].into_iter();
+        let questions = self.questions.iter().map(|asking| asking.stream.as_fd());
+        let listeners = self.listeners.iter().filter(|_| !is_full).map(AsFd::as_fd);
+        let all = own.chain(questions).chain(listeners);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // The end of a connection or of a wait for a question wakes nothing.
         let limit = is_full.then_some(PAUSE).or((!self.questions.is_empty()).then_some(PATIENCE));
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
