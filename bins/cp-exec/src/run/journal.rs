@@ -202,10 +202,9 @@ impl Journal {
     }
 
     fn has_result(&self, intent: u64) -> Result<bool> {
+        let number = intent.to_string();
         let found = newest(&self.path, usize::MAX, |_, line| {
-            let data = line.member("data").filter(|_| line.is_event("exec.result"));
-            let data = data.and_then(|data| serde_json::from_slice::<Value>(data).ok());
-            let is_result = data.is_some_and(|data| data["intent"] == intent);
+            let is_result = line.is_event("exec.result") && line.data_member("intent") == Some(number.as_bytes());
             Ok((line.seq() <= intent || is_result).then_some(is_result))
         });
         Ok(found? == Some(true))

@@ -215,19 +215,15 @@ pub(crate) fn advance_own_stdin(copy: OwnedFd) {
 fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     let meta = file.metadata()?;
     if !meta.is_file() || meta.len() > COPIED {
-        return fed(file);
+        // The thread ends with the command that reads the pipe, or with this program.
+        let (reader, writer) = os_pipe::pipe()?;
+        std::thread::Builder::new().name("stdin".to_owned()).spawn(move || copy_all(file, writer, || ()))?;
+        return Ok(reader.into());
     }
     let (start, mut bytes) = (file.stream_position()?, Vec::new());
     file.read_to_end(&mut bytes)?;
     file.seek(SeekFrom::Start(start))?;
     sandbox::memory_file("stdin", &bytes)
-}
-
-/// A pipe that the bytes of a file come through. Its writer ends with the command that reads it, or with this program.
-fn fed(from: File) -> std::io::Result<OwnedFd> {
-    let (reader, writer) = os_pipe::pipe()?;
-    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || copy_all(from, writer, || ()))?;
-    Ok(reader.into())
 }
 
 /// Copies bytes until one side ends. True if it is the side that is read. `before` is called before each write.

@@ -75,19 +75,18 @@ impl Memory {
     /// list, as in the kernel.
     pub(super) fn list(&mut self, address: u64) -> io::Result<Vec<Vec<u8>>> {
         let (mut list, mut total, mut at) = (Vec::new(), 0, address);
-        let mut add = |length: usize| {
-            total += length;
-            if total > LONGEST { Err(io::Error::from(io::ErrorKind::ArgumentListTooLong)) } else { Ok(()) }
-        };
         while address != 0
             && let string @ 1.. = self.pointer(at)?
         {
-            add(POINTER)?;
+            let string = self.string(string)?;
+            total += POINTER + string.len();
+            if total > LONGEST {
+                return Err(io::ErrorKind::ArgumentListTooLong.into());
+            }
             list.push(string);
             at += POINTER as u64;
         }
-        let string = |string| self.string(string).and_then(|string| add(string.len()).map(|()| string));
-        list.into_iter().map(string).collect()
+        Ok(list)
     }
 }
 
