@@ -94,7 +94,8 @@ impl Tree<'_> {
                 // A stopped process receives a signal only then.
                 self.signal(Signal::CONT);
             }
-            Order::Continue => leader::resume_command(self.terminal.as_ref(), self.leader),
+            // A command that ended in the meantime is reported as usual.
+            Order::Continue => drop(rustix::process::kill_process_group(self.leader, Signal::CONT)),
             Order::Freeze => self.freeze(),
             Order::Cover(path) => {
                 self.report(&Report::Covered(mounts::make_read_only(&path).map_err(Failure::into_message)));

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::process::{Resource, Rlimit};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
@@ -197,12 +197,4 @@ fn enter_terminal(terminal: &OwnedFd) -> rustix::io::Result<()> {
     rustix::process::setpgid(None, None)?;
     rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
     sys::become_streams(&[terminal, terminal, terminal])
-}
-
-/// Continues the stopped command in the foreground. A command that ended in the meantime is reported as usual.
-pub(super) fn resume_command(terminal: Option<&OwnedFd>, command: Pid) {
-    if let Some(terminal) = terminal {
-        let _ = rustix::termios::tcsetpgrp(terminal, command);
-        let _ = rustix::process::kill_process_group(command, Signal::CONT);
-    }
 }

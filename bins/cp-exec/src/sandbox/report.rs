@@ -193,7 +193,7 @@ pub(crate) struct Status {
 pub(crate) enum Order {
     /// Send SIGTERM to all processes.
     Terminate,
-    /// Put the stopped command back into the foreground of its terminal, and continue it.
+    /// Continue the stopped command, whose group is still in the foreground of its terminal.
     Continue,
     /// Stop all processes.
     Freeze,
