@@ -17,4 +17,4 @@ mod serve;
 pub use self::destination::{Destination, PORTS};
 pub use self::network::Network;
 pub use self::record::{Connection, Decision};
-pub use self::serve::{Egress, Namespace, RESOLVER, Sockets};
+pub use self::serve::{Egress, Namespace, RESOLVER};

@@ -46,42 +46,33 @@ pub trait Namespace: Send + 'static {
     fn explain_refusal(&self, client: SocketAddr, refusal: &Connection);
 }
 
-/// The first sockets of a namespace.
-#[derive(Debug)]
-pub struct Sockets {
-    /// The resolver at [`RESOLVER`].
-    pub udp: UdpSocket,
-    /// The resolver at [`RESOLVER`].
-    pub tcp: TcpListener,
-    /// Listeners at the addresses that the policy lists.
-    pub listed: Vec<TcpListener>,
-}
-
 /// The resolver and the forwarder of one run.
 #[derive(Debug)]
 pub struct Egress {
     records: Receiver<Connection>,
     unsent: Arc<Mutex<Unsent>>,
     /// The write end of a pipe whose end is the end of the run.
-    ending: OwnedFd,
+    ending: Option<OwnedFd>,
 }
 
 impl Egress {
-    /// Starts to serve a namespace.
-    pub fn start(destinations: Vec<Destination>, sockets: Sockets, namespace: impl Namespace) -> io::Result<Self> {
+    /// Starts to serve a namespace, in which these sockets are the resolver at [`RESOLVER`].
+    pub fn start(
+        destinations: &[Destination],
+        (udp, tcp): (UdpSocket, TcpListener),
+        namespace: impl Namespace,
+    ) -> io::Result<Self> {
         let (read, ending) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, records) = mpsc::sync_channel(RECORDS);
         let unsent = Arc::default();
         let recorder = Recorder { sender, unsent: Arc::clone(&unsent) };
-        sockets.udp.set_nonblocking(true)?;
-        for listener in sockets.listed.iter().chain([&sockets.tcp]) {
-            listener.set_nonblocking(true)?;
-        }
-        let server = Server {
-            names: Names::new(destinations),
-            udp: sockets.udp,
-            tcp: sockets.tcp,
-            listeners: sockets.listed,
+        udp.set_nonblocking(true)?;
+        tcp.set_nonblocking(true)?;
+        let mut server = Server {
+            names: Names::new(destinations.to_vec()),
+            udp,
+            tcp,
+            listeners: Vec::new(),
             questions: Vec::new(),
             namespace: Box::new(namespace),
             ending: Arc::new(read),
@@ -89,25 +80,27 @@ impl Egress {
             most: most_connections(rustix::process::getrlimit(Resource::Nofile).current),
             recorder,
         };
-        Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(move || server.serve())?;
-        Ok(Self { records, unsent, ending })
-    }
-
-    /// The records since the last call.
-    pub fn records(&self) -> impl Iterator<Item = Connection> {
-        self.records.try_iter()
-    }
-
-    /// Ends all connections after the processes of the sandbox have ended, and returns the remaining records. Bytes
-    /// that a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
-    pub fn finish(self) -> Vec<Connection> {
-        drop(self.ending);
-        let until = Instant::now() + LINGER + LINGER / 2;
-        let mut all = Vec::new();
-        while let Ok(record) = self.records.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            all.push(record);
+        for destination in destinations {
+            if let Some(address) = destination.address() {
+                server.listen(address, destination.ports())?;
+            }
         }
-        all.extend(left(&self.unsent));
+        Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(move || server.serve())?;
+        Ok(Self { records, unsent, ending: Some(ending) })
+    }
+
+    /// The records since the last call. `is_over`: the processes of the sandbox have ended, and so do all connections.
+    /// Bytes that a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
+    pub fn records(&mut self, is_over: bool) -> Vec<Connection> {
+        let mut all: Vec<Connection> = self.records.try_iter().collect();
+        if is_over {
+            self.ending = None;
+            let until = Instant::now() + LINGER + LINGER / 2;
+            while let Ok(record) = self.records.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                all.push(record);
+            }
+            all.extend(left(&self.unsent));
+        }
         all
     }
 }
@@ -149,14 +142,12 @@ impl Server {
 
     /// Waits for a socket. True if the run has ended.
     fn wait(&self) -> bool {
-        let mut fds = vec![PollFd::new(&*self.ending, PollFlags::IN)];
-        fds.push(PollFd::new(&self.udp, PollFlags::IN));
-        fds.push(PollFd::new(&self.tcp, PollFlags::IN));
-        fds.extend(self.questions.iter().map(|asking| PollFd::from_borrowed_fd(asking.stream.as_fd(), PollFlags::IN)));
         let is_full = self.is_full();
-        if !is_full {
-            fds.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
-        }
+        let own = [self.ending.as_fd(), self.udp.as_fd(), self.tcp.as_fd()].into_iter();
+        let questions = self.questions.iter().map(|asking| asking.stream.as_fd());
+        let listeners = self.listeners.iter().filter(|_| !is_full).map(AsFd::as_fd);
+        let all = own.chain(questions).chain(listeners);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // The end of a connection or of a wait for a question wakes nothing.
         let limit = is_full.then_some(PAUSE).or((!self.questions.is_empty()).then_some(PATIENCE));
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -235,23 +226,25 @@ impl Server {
         };
         let answer = match self.names.look_up(&question.name) {
             Lookup::Known(address) => Ok(address),
-            Lookup::New(address) => self.listen(&question.name, address).map(|()| address).map_err(|_| dns::FAILURE),
+            Lookup::New(address) => {
+                let listening = self.listen(address, &self.names.ports(&question.name));
+                listening.inspect(|()| self.names.add(&question.name)).map(|()| address).map_err(|_| dns::FAILURE)
+            }
             Lookup::Unlisted => refuse("network", dns::NO_NAME),
             Lookup::Full => refuse("limit", dns::FAILURE),
         };
         Some(question.encode(answer))
     }
 
-    /// Listens at the address of a name, at each of its ports.
-    fn listen(&mut self, name: &str, address: Ipv4Addr) -> io::Result<()> {
+    /// Listens at each of these ports of an address.
+    fn listen(&mut self, address: Ipv4Addr, ports: &[u16]) -> io::Result<()> {
         let mut listeners = Vec::new();
-        for port in self.names.ports(name) {
-            let listener = self.namespace.listen(SocketAddrV4::new(address, port))?;
+        for port in ports {
+            let listener = self.namespace.listen(SocketAddrV4::new(address, *port))?;
             listener.set_nonblocking(true)?;
             listeners.push(listener);
         }
         self.listeners.extend(listeners);
-        self.names.add(name);
         Ok(())
     }
 

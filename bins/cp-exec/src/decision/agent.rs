@@ -14,6 +14,7 @@ use super::program::{self, HashCache, Pinned, locate};
 use super::{Caller, Decision, Ruling};
 use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
+use crate::request::Command;
 use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
 use crate::sandbox::plan::{Operation, Place, Plan, Profile};
@@ -40,8 +41,9 @@ pub(crate) fn decide_agent(
     policy.loaded.settings.exec.profile = Profile::Build;
     let finding =
         Finding::contained("the sandbox contains the agent, and each program is decided about when it starts");
-    let decision = Decision::of(argv, finding, pinned, cwd, timeout);
-    let mut ruling = super::plan(policy, Decision { variables: env, caller: Caller::Program, ..decision })?;
+    let command = Command { argv, env, ..Command::default() };
+    let decision = Decision { command, finding, pinned, cwd, timeout, caller: Caller::Program };
+    let mut ruling = super::plan(policy, decision)?;
     let plan = &mut ruling.plan;
     let view = &mut plan.view;
     for state in state {

@@ -20,13 +20,14 @@ pub(crate) const CONFIRM_HINT: &str = "run it with --dry-run for a token, then a
 /// The approval that a ruling requires. It is bound to everything that determines how the command runs.
 fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let (plan, decision) = (&ruling.plan, &ruling.decision);
-    let Decision { argv, variables, cwd, finding, timeout, stdin, pinned, .. } = decision;
+    let Decision { command, cwd, finding, timeout, pinned, .. } = decision;
+    let (argv, stdin) = (&command.argv, decision.stdin());
     // Hashes of the values, because a pending approval is stored in a file.
     let env = tag_all(Key::of_home(&policy.cp_home).ok().as_ref(), &plan.env);
     let uid = rustix::process::getuid().as_raw();
     let limits = (timeout.as_millis(), plan.limits, plan.profile, &plan.network);
     let request = ("run", argv, &plan.cwd.path, env, stdin, limits, uid);
-    let shown = shown(argv, variables.keys(), cwd, finding);
+    let shown = shown(argv, command.env.keys(), cwd, finding);
     new_approval(policy, Action::Run, finding.is_final, shown, &request, Some(pinned.sha256.clone()))
 }
 

@@ -13,7 +13,6 @@ mod plan;
 mod program;
 mod step;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,11 +26,10 @@ use self::checks::{
     check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::OwnerGit;
-pub(crate) use self::plan::check_variables;
-pub(crate) use self::plan::plan;
+pub(crate) use self::plan::{check_variables, plan};
 pub(crate) use self::program::{HashCache, Pinned, on_own_path, pin, resolve};
 use self::step::runs_script;
-pub(crate) use self::step::{Caller, StepRuling, decide_step};
+pub(crate) use self::step::{Caller, StepRules, StepRuling, decide_step};
 use crate::digest::sha256;
 use crate::guard::Watched;
 use crate::policy::{Intent, LONGEST, Policy, Verdict};
@@ -42,45 +40,35 @@ use crate::sandbox::plan::Plan;
 /// What was decided about a command, and why.
 #[derive(Clone)]
 pub(crate) struct Decision {
-    /// The command's arguments, starting with its name.
-    pub argv: Vec<String>,
-    /// The command line, if the command is a shell that runs one. Each program of the line is decided about when it
-    /// starts.
-    pub line: Option<String>,
+    /// The command. The arguments of a line are those of its shell, and each program of the line is decided about when
+    /// it starts.
+    pub command: Command,
     pub finding: Finding,
     /// The file that would be executed.
     pub pinned: Pinned,
     pub cwd: PathBuf,
     pub timeout: Duration,
-    /// The variables that the request sets.
-    pub variables: BTreeMap<String, String>,
-    /// The hash of the standard input, if the request contains it.
-    pub stdin: Option<String>,
     /// The kind of process that the command is: its starts of other programs are decided about as such.
     pub caller: Caller,
 }
 
 impl Decision {
-    /// The decision about a pinned program that a request without variables and input starts.
-    pub(crate) fn of(argv: Vec<String>, finding: Finding, pinned: Pinned, cwd: PathBuf, timeout: Duration) -> Self {
-        let (line, variables, stdin) = Default::default();
-        Self { argv, line, finding, pinned, cwd, timeout, variables, stdin, caller: Caller::Line }
-    }
-
     /// The reason why the command must be confirmed before it starts; `None` if it is allowed.
     pub(crate) fn question(&self) -> Option<&str> {
         (self.finding.verdict == Verdict::Ask).then_some(self.finding.reason.as_str())
+    }
+
+    /// The hash of the standard input, if the request contains it.
+    pub(crate) fn stdin(&self) -> Option<String> {
+        self.command.stdin.as_ref().map(|text| sha256(text.as_bytes()))
     }
 }
 
 /// Decides about a command.
 pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Decision> {
-    let cwd = requested_cwd(policy, command)?;
-    let (argv, finding, pinned) = match &command.line {
-        None => {
-            let (finding, pinned) = assess_words(policy, hashes, command, &cwd)?;
-            (command.argv.clone(), finding, pinned)
-        }
+    let (cwd, mut command) = (requested_cwd(policy, command)?, command.clone());
+    let (finding, pinned) = match &command.line {
+        None => assess_words(policy, hashes, &command, &cwd)?,
         Some(line) => {
             if policy.exec().allowed_commands.is_empty() {
                 return Err(refuse_all_commands(policy));
@@ -88,16 +76,14 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command)
             policy.check_base()?;
             check_cwd(policy, &cwd)?;
             let (shell, argv) = shell_words(command.shell_text.as_deref().unwrap_or(line))?;
-            let pinned = pin(policy, &shell, hashes)?;
+            command.argv = argv;
             let why = "the sandbox contains the line, and each program is decided about when it starts";
-            (argv, Finding::contained(why), pinned)
+            (Finding::contained(why), pin(policy, &shell, hashes)?)
         }
     };
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
-    let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
-    let (line, variables) = (command.line.clone(), command.env.clone());
-    Ok(Decision { line, variables, stdin, ..Decision::of(argv, finding, pinned, cwd, timeout) })
+    Ok(Decision { command, finding, pinned, cwd, timeout, caller: Caller::Line })
 }
 
 /// Judges one program in a directory without links.

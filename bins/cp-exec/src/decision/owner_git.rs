@@ -172,7 +172,8 @@ impl OwnerGit {
 
     /// True for the first command of a run that makes commits which the owner would sign.
     pub(crate) fn leaves_unsigned(&mut self, argv: &[String]) -> bool {
-        let arguments = Arguments::read(argv);
+        let expanded = self.expanded(argv);
+        let arguments = Arguments::read(expanded.as_deref().unwrap_or(argv));
         let is_commit = arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]));
         is_commit && std::mem::take(&mut self.signs)
     }

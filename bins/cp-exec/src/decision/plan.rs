@@ -18,6 +18,7 @@ use crate::names::Guarded;
 use crate::nofollow::Link;
 use crate::policy::{Access, Degraded, Module, Pattern, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
+use crate::request::Command;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Plan, Profile, View};
 use cp_common::glob::name_matches;
@@ -25,14 +26,13 @@ use cp_common::glob::name_matches;
 /// Plans the run of a command that was decided about.
 pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     let exec = policy.exec();
-    let Decision { argv, pinned, cwd, timeout, .. } = &decision;
-    let line = decision.line.is_some();
+    let Decision { command, pinned, cwd, timeout, .. } = &decision;
+    let (argv, line) = (&command.argv, command.line.is_some());
     let mut git = OwnerGit::list(policy, cwd);
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let certificates = certificates();
-    let env = environment(policy, &decision, &certificates);
-    let write = policy.bounds.trees(Access::Write);
-    let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
+    let env = environment(policy, command, &certificates);
+    let (mut view, guarded) = view(policy, pinned, cwd, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
     if !line && Arguments::read(argv).name() == "git" {
@@ -48,7 +48,13 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         }
     }
     identify(&mut view, pinned)?;
-    let of_degraded = (exec.degraded == Degraded::Refuse).then_some(Layer::Namespaces);
+    let mut require = exec.require.clone();
+    if line || decision.caller == Caller::Program {
+        // Only all layers contain what is decided about program by program.
+        require.extend([Layer::Namespaces, Layer::Landlock, Layer::Seccomp, Layer::Listener]);
+    }
+    require.extend((exec.degraded == Degraded::Refuse).then_some(Layer::Namespaces));
+    require.extend((exec.profile == Profile::Strict).then_some(Layer::Listener));
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,
@@ -66,10 +72,9 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             memory_bytes: exec.memory,
             scratch_bytes: exec.scratch,
         },
-        require: exec.require.iter().copied().chain(of_degraded).collect(),
+        require,
         cgroup: None,
-        terminal: None,
-        is_contained: line || decision.caller == Caller::Program,
+        has_terminal: false,
     };
     let call = policy.actor.call.clone();
     Ok(Ruling { decision, plan, watched, git, call, approved: None, confirmed: None })
@@ -115,10 +120,10 @@ fn view(
     policy: &Policy,
     pinned: &Pinned,
     cwd: &Path,
-    mut write: Vec<PathBuf>,
     certificates: impl Iterator<Item = String>,
 ) -> Result<(View, Guarded)> {
-    let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
+    let (mut read, mut write) = (policy.bounds.trees(Access::Read), policy.bounds.trees(Access::Write));
+    let mut execute = policy.bounds.executable(&write);
     let mut mask = policy.masks();
     for module in policy.modules_at(&[cwd, &pinned.path])? {
         read = module.narrow(Access::Read, &read);
@@ -195,10 +200,10 @@ fn certificates() -> BTreeMap<String, String> {
 }
 
 /// The environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
-fn environment(policy: &Policy, decision: &Decision, certificates: &BTreeMap<String, String>) -> Vec<(String, String)> {
+fn environment(policy: &Policy, command: &Command, certificates: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let (user, git) = (name_of(rustix::process::geteuid().as_raw()), &built_in().git);
     let own = [
-        ("PATH", search_path(policy, decision.line.is_some())),
+        ("PATH", search_path(policy, command.line.is_some())),
         ("USER", user.clone()),
         ("LOGNAME", user),
         ("GIT_CONFIG_GLOBAL", format!("{OWN_FILES}/{}", owner_git::CONFIG)),
@@ -216,17 +221,16 @@ fn environment(policy: &Policy, decision: &Decision, certificates: &BTreeMap<Str
     env.extend(git);
     env.extend(certificates.clone());
     env.extend(policy.exec().env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))));
-    env.extend(decision.variables.clone());
+    env.extend(command.env.clone());
     env.into_iter().collect()
 }
 
-/// Checks the variables that a request sets.
+/// Checks the variables that a request sets. A variable that is not allowed is an error, because the command could
+/// behave differently without it.
 pub(crate) fn check_variables(allowed_by_policy: &[String], asked: &BTreeMap<String, String>) -> Result<()> {
     asked.iter().try_for_each(|(name, value)| check_variable(name, value, allowed_by_policy))
 }
 
-/// Checks one variable. A variable that is not allowed is an error, because the command could behave differently
-/// without it.
 fn check_variable(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
         return Err(Error::validation(format!("`{name}` is not a valid environment variable")).with("rule", "env_name"));

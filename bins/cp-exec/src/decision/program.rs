@@ -207,21 +207,13 @@ impl HashCache {
             .map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
         if let Some(key) = key {
             self.known.insert(key, hash.clone());
-            // It can be computed again.
-            drop(self.keep(key, &hash));
+            let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
+            if let Some(file) = self.kept.as_ref().filter(|_| key.size >= LARGE && key.is_settled(now)) {
+                // It can be computed again.
+                drop(append_bounded(file, FULL, &format!("{}\n", serde_json::json!((key, &hash)))));
+            }
         }
         Ok((hash, false))
-    }
-
-    /// Appends a hash to the cache file.
-    fn keep(&self, key: FileId, hash: &str) -> Result<()> {
-        let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-        match &self.kept {
-            Some(file) if key.size >= LARGE && key.is_settled(now) => {
-                append_bounded(file, FULL, &format!("{}\n", serde_json::json!((key, hash))))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

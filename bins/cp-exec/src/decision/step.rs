@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::checks::{check_command_name, check_declared, check_script, check_target, not_of_name, runs_by_path};
 use super::confirm;
 use super::own_repository::{is_about_own_repository, is_in_own_tmp};
+use super::owner_git::OwnerGit;
 use super::program::{self, HashCache};
 use crate::digest::format_digest;
 use crate::policy::{Access, Policy, Verdict};
@@ -56,25 +57,37 @@ pub(crate) struct StepRuling {
     pub reason: String,
 }
 
-/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal. `given`
-/// is the environment of the run.
+/// What the starts of one run are judged by.
+pub(crate) struct StepRules {
+    pub policy: Policy,
+    pub hashes: HashCache,
+    /// The environment of the run.
+    pub given: Given,
+    /// True if no program may be started after the planned one.
+    pub is_alone: bool,
+    /// The git configuration of the owner.
+    pub git: OwnerGit,
+}
+
+/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal.
 pub(crate) fn decide_step(
-    policy: &Policy,
-    hashes: &mut HashCache,
+    rules: &mut StepRules,
     caller: Caller,
     request: &ExecRequest,
-    given: &Given,
 ) -> (StepRuling, Result<Option<Box<Approval>>>) {
-    let start = Start { policy, request, given };
     let size = request.file.content.map_or(u64::MAX, |id| id.size);
     let sha256 = match &request.opened {
         Some(opened) if caller == Caller::Line && size <= HASHED => {
-            hashes.of(&request.file, Some(opened)).ok().map(|(hash, _)| hash)
+            rules.hashes.of(&request.file, Some(opened)).ok().map(|(hash, _)| hash)
         }
         _ => None,
     };
-    let judged = readings(request).into_iter().enumerate().rev().map(|(at, argv)| {
-        let finding = start.judge(caller, at, &argv);
+    let mut readings = readings(request);
+    // An alias of the owner is judged as the command that it stands for.
+    let by_file = readings.last().filter(|_| request.file.path.ends_with("git"));
+    readings.extend(by_file.and_then(|argv| rules.git.expanded(argv)));
+    let judged = readings.into_iter().enumerate().rev().map(|(at, argv)| {
+        let finding = rules.judge(request, caller, at, &argv);
         (argv, finding)
     });
     let strictness = |(_, finding): &(_, Result<Finding>)| match finding {
@@ -82,7 +95,10 @@ pub(crate) fn decide_step(
         Ok(finding) => u8::from(finding.verdict == Verdict::Ask),
     };
     let nothing = || (Vec::new(), Ok(Finding::allowed()));
-    let (argv, finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
+    let (argv, mut finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
+    if rules.is_alone {
+        finding = Err(refuse("strict", "the profile `strict` executes one program, and nothing after it"));
+    }
     let (rule, mut reason) = match &finding {
         Ok(finding) => (finding.rule.clone(), finding.reason.clone()),
         Err(error) => {
@@ -91,8 +107,9 @@ pub(crate) fn decide_step(
         }
     };
     let approval_of = |finding: Finding| {
-        let variables = start.changed_variables(&argv[0]);
-        confirm::approval_of_step(policy, &argv, &request.cwd, &variables, sha256.as_deref(), &finding).map(Box::new)
+        let variables = rules.changed_variables(request, &argv[0]);
+        confirm::approval_of_step(&rules.policy, &argv, &request.cwd, &variables, sha256.as_deref(), &finding)
+            .map(Box::new)
     };
     let verdict = finding.and_then(|found| (found.verdict == Verdict::Ask).then(|| approval_of(found)).transpose());
     reason.truncate(reason.floor_char_boundary(KEPT));
@@ -133,43 +150,36 @@ fn readings(request: &ExecRequest) -> Vec<Vec<String>> {
     written.into_iter().chain([of_file]).map(reading).collect()
 }
 
-/// A start that is being decided about.
-struct Start<'a> {
-    policy: &'a Policy,
-    request: &'a ExecRequest,
-    given: &'a Given,
-}
-
-impl Start<'_> {
+impl StepRules {
     /// The finding about one of the [`readings`]. The first is about the name that the caller wrote.
-    fn judge(&self, caller: Caller, at: usize, argv: &[String]) -> Result<Finding> {
-        let file = &self.request.file;
-        if self.request.opened.is_none() && file.content.is_some() {
+    fn judge(&self, request: &ExecRequest, caller: Caller, at: usize, argv: &[String]) -> Result<Finding> {
+        let file = &request.file;
+        if request.opened.is_none() && file.content.is_some() {
             let message = format!("{} cannot be read, so nothing is known about it", file.path.display());
             return Err(refuse("unreadable", message).hint("make the file readable for its owner"));
         }
         match caller {
             Caller::Line if at > 0 => {
-                check_target(self.policy, Path::new(Arguments::read(argv).name()))?;
-                self.by_rules(argv, Scope::Line)
+                check_target(&self.policy, Path::new(Arguments::read(argv).name()))?;
+                self.by_rules(request, argv, Scope::Line)
             }
             Caller::Line => {
-                self.check_environment()?;
-                self.of_line(argv)
+                self.check_environment(request)?;
+                self.of_line(request, argv)
             }
             Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed()),
-            Caller::Program | Caller::Git => self.of_program(argv),
+            Caller::Program | Caller::Git => self.of_program(request, argv),
         }
     }
 
     /// The variables of a start that differ from those of the run and that the program reads: those with its name, as
     /// git reads `GIT_DIR`, and those that lead to its settings.
-    fn changed_variables(&self, program: &str) -> Vec<(String, String)> {
+    fn changed_variables(&self, request: &ExecRequest, program: &str) -> Vec<(String, String)> {
         let own = format!("{}_", program.to_uppercase());
         let is_read = |name: &str| name.to_uppercase().starts_with(&own) || ["HOME", "XDG_CONFIG_HOME"].contains(&name);
         let mut before = self.given.clone();
         before.insert("HOME".to_owned(), HOME.to_owned());
-        let now = self.request.env.iter().map(|variable| {
+        let now = request.env.iter().map(|variable| {
             let text = String::from_utf8_lossy(variable);
             let (name, value) = text.split_once('=').unwrap_or((&text, ""));
             (name.to_owned(), value.to_owned())
@@ -181,21 +191,21 @@ impl Start<'_> {
     }
 
     /// True for directories of libraries that all lie where commands can write. Their code is that of the project.
-    fn are_of_project(&self, directories: &[u8]) -> bool {
+    fn are_of_project(&self, cwd: &Path, directories: &[u8]) -> bool {
         let trees = self.policy.bounds.trees(Access::Write);
         directories.split(|byte| *byte == b':').all(|directory| {
-            let path = self.request.cwd.join(OsStr::from_bytes(directory));
+            let path = cwd.join(OsStr::from_bytes(directory));
             !path.components().any(|part| part == Component::ParentDir)
                 && trees.iter().any(|tree| path.starts_with(tree))
         })
     }
 
     /// Refuses a variable that loads code if the line changed it.
-    fn check_environment(&self) -> Result<()> {
-        for variable in &self.request.env {
+    fn check_environment(&self, request: &ExecRequest) -> Result<()> {
+        for variable in &request.env {
             let mut parts = variable.splitn(2, |byte| *byte == b'=');
             let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            let is_of_project = name == b"LD_LIBRARY_PATH" && self.are_of_project(value);
+            let is_of_project = name == b"LD_LIBRARY_PATH" && self.are_of_project(&request.cwd, value);
             if !is_of_project && LOADERS.iter().any(|loader| name_matches(loader, name)) {
                 let name = String::from_utf8_lossy(name);
                 if self.given.get(name.as_ref()).is_none_or(|given| given.as_bytes() != value) {
@@ -208,19 +218,19 @@ impl Start<'_> {
     }
 
     /// Checks a program that another program starts: scripts of the governed tree, then the rules.
-    fn of_program(&self, argv: &[String]) -> Result<Finding> {
+    fn of_program(&self, request: &ExecRequest, argv: &[String]) -> Result<Finding> {
         let arguments = Arguments::read(argv);
         if self.policy.governed.is_some() {
-            check_script(self.policy, &arguments, &self.request.cwd)?;
-            self.policy.check_tree(Access::Execute, &self.request.file.path, arguments.words())?;
+            check_script(&self.policy, &arguments, &request.cwd)?;
+            self.policy.check_tree(Access::Execute, &request.file.path, arguments.words())?;
         }
-        self.by_rules(argv, Scope::Child)
+        self.by_rules(request, argv, Scope::Child)
     }
 
     /// Checks a program that the line starts: its name and file against the policy, then the rules.
-    fn of_line(&self, argv: &[String]) -> Result<Finding> {
-        let (policy, request) = (self.policy, self.request);
-        let (arguments, file) = (Arguments::read(argv), &request.file.path);
+    fn of_line(&self, request: &ExecRequest, argv: &[String]) -> Result<Finding> {
+        let (policy, file) = (&self.policy, &request.file.path);
+        let arguments = Arguments::read(argv);
         check_target(policy, file)?;
         let by_file = readings(request).pop().unwrap_or_default();
         let is_declared = request.role == Role::Interpreter && runs_script(&by_file);
@@ -232,14 +242,14 @@ impl Start<'_> {
             }
         }
         check_declared(policy, &arguments, &request.cwd, file)?;
-        self.by_rules(argv, Scope::Line)
+        self.by_rules(request, argv, Scope::Line)
     }
 
     /// Judges the arguments of a program. Rules about repositories are about the owner's.
-    fn by_rules(&self, argv: &[String], scope: Scope) -> Result<Finding> {
-        let finding = judge(self.policy, argv, &self.request.cwd, scope);
-        let variables = self.changed_variables("git");
-        if is_about_own_repository(self.policy, argv, self.request, &variables, &finding.rule) {
+    fn by_rules(&self, request: &ExecRequest, argv: &[String], scope: Scope) -> Result<Finding> {
+        let finding = judge(&self.policy, argv, &request.cwd, scope);
+        let variables = self.changed_variables(request, "git");
+        if is_about_own_repository(&self.policy, argv, request, &variables, &finding.rule) {
             return Ok(Finding::allowed());
         }
         finding.or_refused()

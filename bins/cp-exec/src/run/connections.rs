@@ -29,27 +29,52 @@ impl RunConnections {
     pub(super) fn start(
         destinations: &[Destination],
         quiet: &'static [String],
-        socket: OwnedFd,
+        reported: Vec<OwnedFd>,
         shown: Vec<Node>,
     ) -> std::io::Result<Self> {
-        let (namespace, sockets) = NetworkNamespace::receive(socket, shown)?;
-        let egress = Egress::start(destinations.to_vec(), sockets, Served { namespace, quiet })?;
+        let (namespace, sockets) = NetworkNamespace::of(reported, shown)?;
+        let egress = Egress::start(destinations, sockets, Served { namespace, quiet })?;
         Ok(Self { quiet, egress, report: Connections::default() })
     }
 
-    /// Records the connections that ended and the refusals since the last call.
-    /// Returns messages for the standard error of the run.
-    pub(super) fn record(&mut self, recorder: &mut Recorder) -> Vec<String> {
-        let connections: Vec<Connection> = self.egress.records().collect();
-        self.report.add(&connections, recorder, self.quiet)
+    /// Records the connections that ended and the refusals since the last call. `is_over`: the processes of the run
+    /// have ended, and so do all connections. Returns messages about first refusals.
+    pub(super) fn record(&mut self, recorder: &mut Recorder, is_over: bool) -> Vec<String> {
+        let connections = self.egress.records(is_over);
+        let mut messages = Vec::new();
+        for connection in &connections {
+            recorder.add("exec.connection", connection);
+            if connection.decision == Decision::Allow {
+                self.report.allowed += 1;
+                self.report.bytes_in += connection.bytes_in;
+                self.report.bytes_out += connection.bytes_out;
+            } else {
+                messages.extend(self.refuse(connection).and_then(|first| explain(&first, self.quiet)));
+            }
+        }
+        messages
     }
 
-    /// Ends the connections after the processes of the run have ended. Returns the report, if there were any, with the
-    /// last messages.
-    pub(super) fn finish(self, recorder: &mut Recorder) -> (Option<Connections>, Vec<String>) {
-        let Self { quiet, egress, mut report } = self;
-        let messages = report.add(&egress.finish(), recorder, quiet);
-        (Some(report).filter(|all| all.allowed + all.refused > 0), messages)
+    /// Adds a refusal, and returns the first one of a name. The record of repeated refusals follows that of the first
+    /// one.
+    fn refuse(&mut self, connection: &Connection) -> Option<RefusedConnection> {
+        self.report.refused += connection.count;
+        let refused = refused(connection)?;
+        let first = &mut self.report.first_refused;
+        let is_same = |known: &&mut RefusedConnection| {
+            (&known.name, known.port, &known.address) == (&refused.name, refused.port, &refused.address)
+        };
+        if let Some(known) = first.iter_mut().find(is_same) {
+            known.count += refused.count;
+            return None;
+        }
+        (first.len() < NAMED).then(|| first.push(refused.clone()))?;
+        Some(refused)
+    }
+
+    /// The connections of the run, if there were any.
+    pub(super) fn report(self) -> Option<Connections> {
+        Some(self.report).filter(|all| all.allowed + all.refused > 0)
     }
 }
 
@@ -68,43 +93,6 @@ impl cp_egress::Namespace for Served {
         if let Some(message) = refused(refusal).and_then(|refused| explain(&refused, self.quiet)) {
             self.namespace.tell(client, &format!("cp-exec: {}\n", printable_line(&message)));
         }
-    }
-}
-
-impl Connections {
-    /// Adds connections to the report and the record. Returns the messages about first refusals.
-    fn add(&mut self, connections: &[Connection], recorder: &mut Recorder, quiet: &[String]) -> Vec<String> {
-        let mut messages = Vec::new();
-        for connection in connections {
-            recorder.add("exec.connection", connection);
-            if connection.decision == Decision::Allow {
-                self.allowed += 1;
-                self.bytes_in += connection.bytes_in;
-                self.bytes_out += connection.bytes_out;
-            } else {
-                messages.extend(self.refuse(connection).and_then(|first| explain(&first, quiet)));
-            }
-        }
-        if !connections.is_empty() {
-            recorder.write();
-        }
-        messages
-    }
-
-    /// Adds a refusal, and returns the first one of a name. The record of repeated refusals follows that of the first
-    /// one.
-    fn refuse(&mut self, connection: &Connection) -> Option<RefusedConnection> {
-        self.refused += connection.count;
-        let refused = refused(connection)?;
-        let is_same = |known: &&mut RefusedConnection| {
-            (&known.name, known.port, &known.address) == (&refused.name, refused.port, &refused.address)
-        };
-        if let Some(known) = self.first_refused.iter_mut().find(is_same) {
-            known.count += refused.count;
-            return None;
-        }
-        (self.first_refused.len() < NAMED).then(|| self.first_refused.push(refused.clone()))?;
-        Some(refused)
     }
 }
 

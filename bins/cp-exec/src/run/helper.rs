@@ -12,14 +12,8 @@ use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::result::Outcome;
-use super::streams::Output;
-use super::streams::Watch;
-use super::supervise::Supervised;
-use super::{Prepared, Steps};
-use crate::git_dir;
 use crate::sandbox;
-use crate::sandbox::plan::{Layer, Limits, Plan};
+use crate::sandbox::plan::{Limits, Plan};
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
 /// ends with this program.
@@ -62,31 +56,8 @@ impl Helper {
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|events| events == 0)
     }
 
-    /// Runs a command until all of its processes have ended. `stdin`: its standard input; `None` is `/dev/null`.
-    /// `repositories` reports a setting of a repository that is replaced during the run.
-    pub(crate) fn run(
-        &self,
-        prepared: &Prepared,
-        stdin: Option<OwnedFd>,
-        watch: Option<Watch<'_>>,
-        repositories: Option<&mut git_dir::Watch>,
-        steps: Steps,
-    ) -> Result<Outcome> {
-        let started = Instant::now();
-        let plan = &prepared.ruling.plan;
-        let group = if plan.require.contains(&Layer::Cgroup) { Group::make(&plan.limits) } else { None };
-        let grouped = group.as_ref().map(|group| Plan { cgroup: Some(group.0.clone()), ..plan.clone() });
-        let (output, writers) = Output::new(watch)?;
-        let socket = self.begin(grouped.as_ref().unwrap_or(plan), stdin, &writers)?;
-        drop(writers);
-        let mut supervised = Supervised::new(prepared, socket, output, started, steps);
-        supervised.follow(repositories);
-        drop(group);
-        supervised.finish()
-    }
-
-    /// Sends the plan, and returns the socket of the run.
-    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>, [out, err]: &[PipeWriter; 2]) -> Result<OwnedFd> {
+    /// Sends the plan, and returns the socket of the run. `stdin`: the standard input; `None` is `/dev/null`.
+    pub(super) fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>, [out, err]: [PipeWriter; 2]) -> Result<OwnedFd> {
         let (ours, theirs) = socket_pair()?;
         let stdin = match stdin {
             Some(stdin) => stdin,
@@ -125,12 +96,12 @@ const KILL: Duration = Duration::from_millis(500);
 
 /// A control group of version 2, by its directory. It limits the processes and the memory of one run together, and is
 /// made only if the policy requests it, because moving a process into a group can take the kernel tens of milliseconds.
-struct Group(PathBuf);
+pub(super) struct Group(pub PathBuf);
 
 impl Group {
     /// Creates a group with these limits below the group of this process; `None` if that group is not writable, or of
     /// version 1.
-    fn make(limits: &Limits) -> Option<Self> {
+    pub(super) fn make(limits: &Limits) -> Option<Self> {
         Self::make_below(Path::new(ROOT), &fs::read_to_string("/proc/self/cgroup").ok()?, limits)
     }
 

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::exec_result::{FileChange, FilesChanged};
 use cp_common::keys::Key;
 use cp_common::output::has_lost_reader;
 use cp_common::wire::{Approval, Receipt};
@@ -75,22 +74,23 @@ impl Journal {
     /// Records the intent to run a command. The entry is synced before the command starts.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
         let Ruling { decision, plan, .. } = ruling;
-        let (pinned, cwd) = (&decision.pinned, plan.cwd.path.display().to_string());
+        let (command, pinned) = (&decision.command, &decision.pinned);
+        let cwd = plan.cwd.path.display().to_string();
         let names: Vec<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
-        let command = exec_command(&decision.argv, &cwd, &names);
+        let hashed = exec_command(&command.argv, &cwd, &names);
         // The hash of a command that contains a secret is keyed.
-        let entry = match self.ledger()?.redactor().redact(&mut command.clone(), 0) {
-            0 => self.entry("exec.intent").with("command_hash", &hash_normal(&command)),
+        let entry = match self.ledger()?.redactor().redact(&mut hashed.clone(), 0) {
+            0 => self.entry("exec.intent").with("command_hash", &hash_normal(&hashed)),
             _ => self
                 .entry("exec.intent")
-                .with("command_hmac", &self.key.as_ref().map(|key| tag_of_command(&command, key))),
+                .with("command_hmac", &self.key.as_ref().map(|key| tag_of_command(&hashed, key))),
         };
         let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
-        self.durably(entry.data(&json!({
+        self.synced(entry.data(&json!({
             "tool": tool,
             "call": ruling.call,
-            "line": decision.line,
-            "argv": decision.argv,
+            "line": command.line,
+            "argv": command.argv,
             "cwd": cwd,
             "exe": {
                 "path": pinned.path.display().to_string(),
@@ -99,7 +99,7 @@ impl Journal {
                 "interpreter": interpreter,
             },
             "env": tag_all(self.key.as_ref(), &plan.env),
-            "stdin": decision.stdin,
+            "stdin": decision.stdin(),
             "timeout_ms": milliseconds(decision.timeout),
             "profile": plan.profile,
             "network": plan.network,
@@ -144,11 +144,11 @@ impl Journal {
             "declared_reads": declared(Operation::Read),
             "declared_writes": declared(Operation::Write),
         }));
-        let mut entries = vec![with_snapshots(entry, &outcome.snapshots)];
+        let mut entries = vec![with_snapshots(entry, &ruling.watched.snapshots())];
         if !outcome.changes.is_empty() {
             entries.push(self.entry("exec.changes").data(&about).data(&outcome.changes));
         }
-        Ok(self.append_all(entries)?.swap_remove(0))
+        Ok(self.ledger()?.append_all(entries).map_err(Error::fatal)?.swap_remove(0))
     }
 
     /// A stream by its size and hash, with its redacted text as a blob if it is kept.
@@ -162,19 +162,12 @@ impl Journal {
         Ok(stream)
     }
 
-    /// Appends entries in one write.
-    pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<Vec<Receipt>> {
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.ledger()?.append_all(entries).map_err(Error::fatal)
-    }
-
     fn append(&mut self, entry: Entry) -> Result<Receipt> {
         self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
-    fn durably(&mut self, entry: Entry) -> Result<Receipt> {
+    /// Appends an entry, and syncs it before any consequence.
+    pub(crate) fn synced(&mut self, entry: Entry) -> Result<Receipt> {
         let receipt = self.append(entry)?;
         self.ledger()?.sync().map_err(Error::fatal)?;
         Ok(receipt)
@@ -205,14 +198,13 @@ impl Journal {
         let mut entries = vec![with_snapshots(entry, &run.watched.snapshots())];
         entries.extend(changes.map(|changes| self.entry("exec.changes").data(&about).data(changes)));
         self.actor = own;
-        self.append_all(entries).map(|_| true)
+        self.ledger()?.append_all(entries).map(|_| true).map_err(Error::fatal)
     }
 
     fn has_result(&self, intent: u64) -> Result<bool> {
+        let number = intent.to_string();
         let found = newest(&self.path, usize::MAX, |_, line| {
-            let data = line.member("data").filter(|_| line.is_event("exec.result"));
-            let data = data.and_then(|data| serde_json::from_slice::<Value>(data).ok());
-            let is_result = data.is_some_and(|data| data["intent"] == intent);
+            let is_result = line.is_event("exec.result") && line.data_member("intent") == Some(number.as_bytes());
             Ok((line.seq() <= intent || is_result).then_some(is_result))
         });
         Ok(found? == Some(true))
@@ -230,31 +222,7 @@ impl Journal {
 
     /// Records an event of an approval. The entry is synced before any consequence.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
-        let entry = said.about(approval, self.entry(said.event()));
-        self.durably(entry)
-    }
-
-    /// Records an operation that needs no process.
-    pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
-        let entry = self.entry("exec.operation").with("operation", name).with("what", data);
-        self.durably(entry)
-    }
-
-    /// Records changes of files that an operation without a process is about to make.
-    pub(crate) fn changes(
-        &mut self,
-        operation: &str,
-        files: Vec<FileChange>,
-        more: &impl Serialize,
-    ) -> Result<Receipt> {
-        let entry = self.entry("exec.changes").with("operation", operation);
-        self.durably(entry.data(&FilesChanged::of(files)).data(more))
-    }
-
-    /// Records an event of another agent. The entry is synced before the answer.
-    pub(crate) fn host_event(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
-        let entry = self.entry(event).data(data).with("policy", &self.policy);
-        self.durably(entry)
+        self.synced(said.about(approval, self.entry(said.event())))
     }
 
     /// The newest decision about a command of the current session of another agent. A decision that a run followed
@@ -283,7 +251,7 @@ impl Journal {
     }
 
     /// Creates an entry that names the actor.
-    pub(super) fn entry(&self, event: &str) -> Entry {
+    pub(crate) fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;
         let entry = Entry::new(event).agent(agent.clone());
         let entry = host.iter().fold(entry, |entry, HostCall { host, session, call }| {
@@ -349,14 +317,11 @@ const AT_ONCE: u64 = 8 << 20;
 const WITH_EACH_SECOND: u64 = 16 << 10;
 /// The bytes of an entry without what the run says in it.
 const ENTRY: u64 = 512;
-/// The batch size of entries that need no sync.
-const BATCH: usize = 64;
 
 /// Records what a run does, for steps, approvals, tool calls and connections.
 pub(crate) struct Recorder {
     pub journal: Journal,
     pub intent: u64,
-    pending: Vec<Entry>,
     since: Instant,
     /// The bytes of the run so far.
     spent: u64,
@@ -367,7 +332,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(super) fn new(policy: &Policy, intent: u64) -> Self {
         let (journal, since) = (Journal::new(policy), Instant::now());
-        Self { journal, intent, pending: Vec::new(), since, spent: 0, failed: None }
+        Self { journal, intent, since, spent: 0, failed: None }
     }
 
     /// Takes the bytes of one more entry. False if too few are left.
@@ -387,17 +352,9 @@ impl Recorder {
         Err(refuse("requests", "the run says more than is recorded").hint("repeat it later, or with fewer words"))
     }
 
-    /// Adds an entry, which is written with others.
+    /// Writes an entry, which needs no sync.
     pub(super) fn add(&mut self, event: &str, data: &impl Serialize) {
-        self.pending.push(self.journal.entry(event).with("intent", &self.intent).data(data));
-        if self.pending.len() >= BATCH {
-            self.write();
-        }
-    }
-
-    /// Writes the entries that were added.
-    pub(super) fn write(&mut self) {
-        let written = self.journal.append_all(std::mem::take(&mut self.pending));
+        let written = self.journal.append(self.journal.entry(event).with("intent", &self.intent).data(data));
         self.note(written.map(drop));
     }
 

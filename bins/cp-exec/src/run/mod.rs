@@ -27,7 +27,8 @@ use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};
 pub(crate) use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
-pub(crate) use self::terminal::terminal_size;
+pub(crate) use self::supervise::supervise;
+pub(crate) use self::terminal::has_terminal;
 use crate::changes::{Baseline, Changes, Store};
 use crate::decision::{Caller, HashCache, Ruling};
 use crate::git_dir::Session;
@@ -69,7 +70,8 @@ impl Prepared {
             session_tmp::prepare(&directory, bytes, entries)?;
         }
         engine.helper()?;
-        let mut prepared = Self { stdin, ..Self::unrecorded(ruling) };
+        let own = ruling.decision.command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes()));
+        let mut prepared = Self { stdin: stdin.or(own.transpose()?), ..Self::unrecorded(ruling) };
         let ruling = &mut prepared.ruling;
         if let Some(Spent { approval, grant, .. }) = &ruling.approved {
             engine.journal.approval(Said::Spent(grant), approval)?;
@@ -95,8 +97,7 @@ impl Prepared {
         let (call, watched) = (self.ruling.call.clone(), &self.ruling.watched);
         self.open = Some(OpenRun::begin(policy, call, self.intent, session_of_helper, watched, before.as_ref())?);
         let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent);
-        let stdin = self.stdin.take();
-        let mut ran = engine.helper()?.run(self, stdin, watch, session.watch.as_mut(), steps);
+        let mut ran = supervise(engine.helper()?, self, steps, watch, session.watch.as_mut());
         self.guard(&engine.policy.cp_home, session, &mut ran);
         if let (Ok(outcome), Some(before)) = (&mut ran, before) {
             let changes = before.compare();
@@ -116,7 +117,6 @@ impl Prepared {
         match ran {
             Ok(outcome) => {
                 outcome.ended = outcome.ended.take().or(session.unsettled.take().map(EarlyEnd::Conflict));
-                outcome.snapshots = watched.snapshots();
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(session.missing);
                 enforcement.guard = found.quarantined;

@@ -15,7 +15,6 @@ use serde_json::json;
 use super::streams::Capture;
 use crate::changes::Changes;
 use crate::decision::{Decision, Pinned};
-use crate::git_dir::Snapshot;
 use crate::policy::{Access, Policy, normal};
 use crate::refusal::{allow_line, with_members};
 use crate::sandbox;
@@ -48,17 +47,17 @@ impl FinishedRun {
 impl EarlyEnd {
     /// The error code for a command that was ended, and what happened to it.
     fn explain(&self, timeout: Duration) -> (Code, String) {
-        match self {
-            Self::TimedOut => (Code::Timeout, format!("timed out after {} s", timeout.as_secs_f64())),
-            Self::Interrupted => (Code::Interrupted, "was interrupted".to_owned()),
-            Self::Conflict(reason) => (Code::Conflict, format!("was ended: {reason}")),
-            Self::Guard(reason) => (Code::Forbidden, format!("was ended: {reason}")),
+        let (code, reason) = match self {
+            Self::TimedOut => return (Code::Timeout, format!("timed out after {} s", timeout.as_secs_f64())),
+            Self::Interrupted => return (Code::Interrupted, "was interrupted".to_owned()),
+            Self::Conflict(reason) => (Code::Conflict, reason.as_str()),
+            Self::Guard(reason) => (Code::Forbidden, reason.as_str()),
             // The refusal names the file.
             Self::Evaded => {
-                let reason = "a process executed another file than the program that was decided about";
-                (Code::CommandFailed, format!("was ended: {reason}"))
+                (Code::CommandFailed, "a process executed another file than the program that was decided about")
             }
-        }
+        };
+        (code, format!("was ended: {reason}"))
     }
 
     /// The error for a command that was ended before it had started.
@@ -105,7 +104,7 @@ impl Outcome {
         let is_ended = self.ended.is_some() || !self.enforcement.guard.is_empty();
         let streams = json!({ "stdout": self.stdout.summary(), "stderr": self.stderr.summary() });
         let result = ExecResult {
-            argv: decision.argv.clone(),
+            argv: decision.command.argv.clone(),
             stdout: self.stdout.text(),
             stderr: self.stderr.text(),
             return_code: self.status.code,
@@ -129,7 +128,7 @@ impl Outcome {
     /// The failure that the answer reports: an early end, files that other programs execute, a refused program, or the
     /// command's own.
     fn failure(&self, decision: &Decision) -> Option<Error> {
-        let name = if decision.line.is_some() { "the line" } else { decision.argv[0].as_str() };
+        let name = if decision.command.line.is_some() { "the line" } else { decision.command.argv[0].as_str() };
         let guard = &self.enforcement.guard;
         let own = |what: String| Some((Code::CommandFailed, what));
         let mut failure = match (&self.ended, self.status.code) {
@@ -254,8 +253,6 @@ pub(crate) struct Outcome {
     pub connections: Option<Connections>,
     /// The files that it created, changed and removed.
     pub changes: Changes,
-    /// What was kept of its repositories before it.
-    pub snapshots: Vec<Snapshot>,
 }
 
 /// The steps of a run, for its record.

@@ -6,7 +6,7 @@
 //! The [`Provenance`] of a process says if a program is started by the command line itself or by a program that the
 //! line started.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use super::approvals::{self, Question, Questions};
 use super::clients::ToolCall;
 use super::journal::{Journal, Recorder};
 use super::result::StepsReport;
-use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
+use crate::decision::{Caller, HashCache, Ruling, StepRules, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;
 use crate::policy::{Access, Policy};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, is_shell, is_wrapper};
-use crate::sandbox::plan::TMP;
-use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
+use crate::sandbox::plan::{Profile, TMP};
+use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, executed_for};
 use crate::tools::executable;
 
 /// The most preceding commands that an approval lists.
@@ -41,17 +41,10 @@ const SHOWN: usize = 120;
 
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
-    pub(super) policy: Policy,
-    hashes: HashCache,
+    pub(super) rules: StepRules,
     pub recorder: Recorder,
-    /// The environment of the run.
-    given: BTreeMap<String, String>,
-    /// True if no program may be started after the planned one.
-    is_alone: bool,
     /// The kind of the planned program and its arguments, until it was started.
     planned: Option<(Caller, String, Vec<String>)>,
-    /// The git configuration of the owner.
-    git: OwnerGit,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
@@ -64,7 +57,7 @@ pub(crate) struct Steps {
     pub messages: Vec<String>,
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
-    answered: VecDeque<(Process, Vec<String>, bool)>,
+    answered: HashMap<(Process, Vec<String>), bool>,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
     /// True after a process executed another file than the one that was decided about, so that the run must end.
@@ -76,20 +69,22 @@ impl Steps {
     pub(crate) fn new(policy: &Policy, hashes: &HashCache, ruling: &mut Ruling, intent: u64) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
         Self {
-            policy: policy.clone(),
-            hashes: hashes.clone(),
+            rules: StepRules {
+                policy: policy.clone(),
+                hashes: hashes.clone(),
+                given: ruling.plan.env.iter().cloned().collect(),
+                is_alone: ruling.plan.profile == Profile::Strict && ruling.decision.command.line.is_none(),
+                git: std::mem::take(&mut ruling.git),
+            },
             recorder: Recorder::new(policy, intent),
-            given: ruling.plan.env.iter().cloned().collect(),
-            is_alone: ruling.plan.is_alone(),
             planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
-            git: std::mem::take(&mut ruling.git),
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             questions: Questions::default(),
             spent: Vec::new(),
             is_agent: ruling.decision.caller != Caller::Line,
             messages: Vec::new(),
-            answered: VecDeque::new(),
+            answered: HashMap::new(),
             started: HashMap::new(),
             is_evaded: false,
             report: StepsReport::default(),
@@ -101,27 +96,22 @@ impl Steps {
         !self.questions.is_empty()
     }
 
-    /// Decides about every waiting step. False if there can be no more.
-    pub(super) fn serve(&mut self, listener: &Arc<Listener>) -> bool {
+    /// Decides about every waiting step. Fails if there can be no more.
+    pub(super) fn serve(&mut self, listener: &Arc<Listener>) -> std::io::Result<()> {
         self.compare_started();
-        loop {
-            match listener.next() {
-                Pending::Call(call) => self.decide(call),
-                Pending::Nothing => break,
-                Pending::End => return false,
-            }
+        while let Some(call) = listener.next()? {
+            self.decide(call);
         }
         self.take_answers();
-        true
+        Ok(())
     }
 
-    /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
-    /// starts again from its beginning, so that its steps stay approved until then.
+    /// The report. Unanswered questions stay open. A line that waits for an answer starts again from its beginning, so
+    /// that its steps stay approved until then.
     pub(super) fn finish(mut self) -> StepsReport {
-        self.recorder.write();
         let is_waiting = self.report.error.as_ref().is_some_and(|error| approvals::paused(error).is_some());
         for spent in self.spent.iter().filter(|_| is_waiting && !self.is_agent) {
-            if let Err(error) = approval::grant(&self.policy.cp_home, &spent.approval, &spent.grant) {
+            if let Err(error) = approval::grant(&self.rules.policy.cp_home, &spent.approval, &spent.grant) {
                 self.recorder.failed.get_or_insert(error);
             }
         }
@@ -130,8 +120,7 @@ impl Steps {
 
     fn decide(&mut self, call: ExecCall) {
         let Some((caller, name, argv)) = self.planned.take() else { return self.decide_call(call) };
-        let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
-        self.provenance.executes(call.process, caller, &name, &argv, is_git);
+        self.provenance.executes(call.process, caller, &name, &argv, Path::new(&name).ends_with("git"));
         self.warn_of_unsigned(&argv);
         call.allow();
     }
@@ -142,7 +131,7 @@ impl Steps {
         if self.is_evaded {
             return call.deny();
         }
-        let mut starts = match call.read() {
+        let starts = match call.read() {
             Ok(starts) => starts,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 let pid = call.process.pid;
@@ -153,19 +142,9 @@ impl Steps {
         };
         let caller = self.provenance.of(call.process, call.parent);
         let mut rulings = Vec::new();
-        for request in &mut starts {
-            let (mut ruling, mut verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
-            let is_git = request.file.path.file_name().is_some_and(|name| name == "git");
-            if let Some(expanded) = self.git.expanded(&request.argv).filter(|_| is_git && matches!(verdict, Ok(None))) {
-                request.argv = expanded;
-                (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
-            }
-            if self.is_alone {
-                "strict".clone_into(&mut ruling.rule);
-                "the profile `strict` executes one program, and nothing after it".clone_into(&mut ruling.reason);
-                verdict = Err(refuse("strict", &ruling.reason));
-            }
-            match (self.answer_to(call.process, &ruling.argv), verdict) {
+        for request in &starts {
+            let (ruling, verdict) = decide_step(&mut self.rules, caller, request);
+            match (self.answered.get(&(call.process, ruling.argv.clone())), verdict) {
                 (Some(false), _) => return call.deny(),
                 (Some(true), _) => rulings.push((ruling, true)),
                 (None, Ok(None)) => rulings.push((ruling, false)),
@@ -185,7 +164,7 @@ impl Steps {
 
     /// Says once that commits of the run are not signed.
     fn warn_of_unsigned(&mut self, argv: &[String]) {
-        if self.git.leaves_unsigned(argv) {
+        if self.rules.git.leaves_unsigned(argv) {
             let warning = "commits of this run are not signed, because your keys are outside; sign them there, as with \
                  `git commit --amend --no-edit -S`";
             self.messages.push(warning.to_owned());
@@ -197,8 +176,8 @@ impl Steps {
             return call.deny();
         }
         let file = &starts[0].file.path;
-        let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
-        let is_git = !is_writable && file.file_name().is_some_and(|name| name == "git");
+        let is_writable = self.rules.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
+        let is_git = !is_writable && file.ends_with("git");
         self.provenance.executes(call.process, ruling.caller, &ruling.argv[0], &starts[0].argv, is_git);
         if ruling.caller == Caller::Line {
             self.ran.push_back(command_text(&ruling.argv));
@@ -240,7 +219,7 @@ impl Steps {
 
     /// Allows a step that was approved before, asks at the terminal, or refuses it until it is approved.
     fn ask(&mut self, question: Question) {
-        match approval::take(&self.policy.cp_home, &question.approval) {
+        match approval::take(&self.rules.policy.cp_home, &question.approval) {
             Ok(None) => {}
             outcome => return self.settle(question, outcome),
         }
@@ -260,7 +239,7 @@ impl Steps {
 
     fn take_answers(&mut self) {
         for (question, answer) in self.questions.answered() {
-            let (policy, approval) = (&self.policy, &question.approval);
+            let (policy, approval) = (&self.rules.policy, &question.approval);
             let unanswered = || approval::pause(&policy.cp_home, approval).unwrap_or_else(|error| error);
             let spent = answer
                 .and_then(|given| approvals::settle(&mut self.recorder.journal, policy, approval, given, unanswered))
@@ -275,14 +254,13 @@ impl Steps {
         let error = match outcome {
             Ok(Some(spent)) => {
                 self.record(&ruling, "ask", Some(&spent.approval.id));
-                self.recorder.write();
                 self.recorder.approval(Said::Spent(&spent.grant), &spent.approval);
                 self.remember(call.process, &ruling.argv, true);
                 self.spent.push(spent);
                 // The programs that the kernel starts for it are not decided yet.
                 return self.decide_call(call);
             }
-            Ok(None) => approval::pause(&self.policy.cp_home, &approval).unwrap_or_else(|error| error),
+            Ok(None) => approval::pause(&self.rules.policy.cp_home, &approval).unwrap_or_else(|error| error),
             Err(error) => error,
         };
         self.deny(&call, &ruling, error);
@@ -297,12 +275,9 @@ impl Steps {
         self.explain(call, format!("{}: {why}", command_text(&ruling.argv)));
         self.remember(call.process, &ruling.argv, false);
         let is_recorded = self.record(ruling, if id.is_some() { "ask" } else { "deny" }, id);
-        if id.is_some() {
-            self.recorder.write();
-        }
         if error.is_fatal() {
             self.recorder.failed.get_or_insert(error);
-        } else if !self.is_alone {
+        } else if !self.rules.is_alone {
             self.report.denied_count += u64::from(is_recorded);
             // A person can act on a pending approval, and so it comes before a final refusal.
             let comes_first = |known: &Error| known.code() != Code::HumanRequired && id.is_some();
@@ -324,15 +299,11 @@ impl Steps {
         }
     }
 
-    /// The answer to a step of a process, if it is known.
-    fn answer_to(&self, process: Process, argv: &[String]) -> Option<bool> {
-        let is_same = |(of, words, _): &&(Process, Vec<String>, bool)| *of == process && words == argv;
-        self.answered.iter().rev().find(is_same).map(|(.., is_allowed)| *is_allowed)
-    }
-
     fn remember(&mut self, process: Process, argv: &[String], is_allowed: bool) {
-        self.answered.drain(..(self.answered.len() + 1).saturating_sub(ANSWERED));
-        self.answered.push_back((process, argv.to_vec(), is_allowed));
+        if self.answered.len() >= ANSWERED {
+            self.answered.clear();
+        }
+        self.answered.insert((process, argv.to_vec()), is_allowed);
     }
 
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
@@ -344,7 +315,7 @@ impl Steps {
         }
         self.recorder.charge(&asked)?;
         let ToolCall { host_call, tool, by_default, data } = asked;
-        let mut policy = self.policy.clone();
+        let mut policy = self.rules.policy.clone();
         policy.actor.call = Some(host_call.call.clone());
         policy.actor.host = Some(host_call);
         let mut journal = Journal::new(&policy);
@@ -363,7 +334,7 @@ impl Steps {
             return Err(error);
         }
         let data = json!({ "tool": tool, "decision": "pass", "rule": "inside", "intent": self.recorder.intent, "reported": data });
-        journal.host_event("host.intent", &data).map(drop)
+        journal.synced(journal.entry("host.intent").data(&data).with("policy", policy.sha256())).map(drop)
     }
 
     /// Records a step if the budget allows it. False if it is only counted.

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -14,6 +14,7 @@ use cp_common::context::given::unreadable;
 use cp_common::{Error, Result};
 use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::digest::format_digest;
@@ -80,7 +81,7 @@ pub(super) struct Output<'a> {
     watch: Option<Watch<'a>>,
     buffer: Vec<u8>,
     /// True while the command draws on the screen of a terminal. Messages are only captured then.
-    pub is_on_screen: bool,
+    is_on_screen: bool,
 }
 
 struct Pipe {
@@ -149,9 +150,11 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// A buffer for the screen of a terminal, and the capture of its text.
-    pub(super) fn screen(&mut self) -> (&mut [u8], &mut Capture) {
-        (&mut self.buffer, &mut self.pipes[0].capture)
+    /// Reads the output from the pseudo-terminal of the command.
+    pub(super) fn read_from(&mut self, terminal: OwnedFd) -> std::io::Result<()> {
+        rustix::io::ioctl_fionbio(&terminal, true)?;
+        (self.pipes[0].source, self.is_on_screen) = (Some(terminal.into()), true);
+        Ok(())
     }
 
     /// The captured standard output and standard error.
@@ -212,7 +215,10 @@ pub(crate) fn advance_own_stdin(copy: OwnedFd) {
 fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     let meta = file.metadata()?;
     if !meta.is_file() || meta.len() > COPIED {
-        return fed(file);
+        // The thread ends with the command that reads the pipe, or with this program.
+        let (reader, writer) = os_pipe::pipe()?;
+        std::thread::Builder::new().name("stdin".to_owned()).spawn(move || copy_all(file, writer, || true))?;
+        return Ok(reader.into());
     }
     let (start, mut bytes) = (file.stream_position()?, Vec::new());
     file.read_to_end(&mut bytes)?;
@@ -220,24 +226,31 @@ fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     sandbox::memory_file("stdin", &bytes)
 }
 
-/// A pipe that the bytes of a file come through. Its writer ends with the command that reads it, or with this program.
-fn fed(mut from: File) -> std::io::Result<OwnedFd> {
-    let (reader, mut writer) = os_pipe::pipe()?;
-    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-        let mut buffer = vec![0; 64 * 1024];
-        let mut is_read = true;
-        while is_read {
-            is_read = match from.read(&mut buffer) {
-                Ok(length @ 1..) => writer.write_all(&buffer[..length]).is_ok(),
-                // Another process may have made the pipe non-blocking.
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    poll(&mut [PollFd::new(&from, PollFlags::IN)], None).is_ok()
-                }
-                Ok(_) | Err(_) => false,
-            };
+/// Copies bytes until one side ends, or there is nothing `more` before a read. True if it is the side that is read.
+pub(super) fn copy_all(from: impl AsFd, to: impl AsFd, more: impl Fn() -> bool) -> bool {
+    let mut buffer = vec![0; 64 * 1024];
+    // Another process may have made a side non-blocking.
+    let wait = |side: BorrowedFd<'_>, event| {
+        let _ = poll(&mut [PollFd::from_borrowed_fd(side, event)], None);
+    };
+    while more() {
+        let mut left = match rustix::io::read(&from, &mut *buffer) {
+            Ok(length @ 1..) => &buffer[..length],
+            Err(Errno::AGAIN | Errno::INTR) => {
+                wait(from.as_fd(), PollFlags::IN);
+                continue;
+            }
+            Ok(_) | Err(_) => return true,
+        };
+        while !left.is_empty() {
+            match rustix::io::write(&to, left) {
+                Ok(length) => left = &left[length..],
+                Err(Errno::AGAIN | Errno::INTR) => wait(to.as_fd(), PollFlags::OUT),
+                Err(_) => return false,
+            }
         }
-    })?;
-    Ok(reader.into())
+    }
+    false
 }
 
 #[cfg(test)]

@@ -15,14 +15,15 @@ use rustix::process::Signal;
 use super::Prepared;
 use super::clients::Clients;
 use super::connections::RunConnections;
+use super::helper::{Group, Helper};
 use super::result::{EarlyEnd, Outcome, guess_cause};
 use super::steps::Steps;
-use super::streams::Output;
-use super::terminal::Relay;
+use super::streams::{Output, Watch};
+use super::terminal::{self, Relay};
 use crate::changes::Changes;
-use crate::exec_result::Connections;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
+use crate::sandbox::plan::Layer;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener};
 
@@ -39,13 +40,18 @@ const COVERING: Duration = Duration::from_secs(2);
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// A run in progress.
-pub(super) struct Supervised<'a, 'r> {
+struct Supervised<'a, 'r> {
     prepared: &'r Prepared,
     socket: OwnedFd,
     output: Output<'a>,
     started: Instant,
     steps: Steps,
-    deadlines: Deadlines,
+    /// The time of SIGTERM; `None` after that order.
+    terminate: Option<Instant>,
+    /// `None` after the order to kill.
+    kill: Option<Instant>,
+    /// The time by which the init must have carried out the order to kill.
+    abandon: Option<Instant>,
     seen: Seen,
 }
 
@@ -53,13 +59,12 @@ pub(super) struct Supervised<'a, 'r> {
 #[derive(Default)]
 struct Seen {
     /// The terminal of the user, if the command has one.
-    relay: Option<Relay>,
+    relay: Option<Arc<Relay>>,
     init: Option<OwnedFd>,
     ready: Option<Enforcement>,
     listener: Option<Arc<Listener>>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
-    connected: Option<Connections>,
     failure: Option<Failure>,
     /// The reason why a report of the helper could not be read.
     lost: Option<String>,
@@ -73,44 +78,34 @@ struct Seen {
     closed: bool,
 }
 
-/// The deadlines of a run.
-#[derive(Clone, Copy)]
-struct Deadlines {
-    /// `None` after the order to terminate.
-    terminate: Option<Instant>,
-    /// `None` after the order to kill.
-    kill: Option<Instant>,
-    /// The time by which the init must have carried out the order to kill.
-    abandon: Option<Instant>,
+/// Runs a command until all of its processes have ended. `repositories` reports a setting of a repository that is
+/// replaced during the run.
+pub(crate) fn supervise(
+    helper: &Helper,
+    prepared: &mut Prepared,
+    steps: Steps,
+    watch: Option<Watch<'_>>,
+    repositories: Option<&mut git_dir::Watch>,
+) -> Result<Outcome> {
+    let (started, timeout) = (Instant::now(), prepared.ruling.decision.timeout);
+    let plan = &mut prepared.ruling.plan;
+    let group = if plan.require.contains(&Layer::Cgroup) { Group::make(&plan.limits) } else { None };
+    plan.cgroup = group.as_ref().map(|group| group.0.clone());
+    let (output, writers) = Output::new(watch)?;
+    let socket = helper.begin(plan, prepared.stdin.take(), writers)?;
+    let (terminate, kill) = (started + timeout.saturating_sub(GRACE.min(timeout / 10)), started + timeout);
+    let (terminate, kill, abandon) = (Some(terminate), Some(kill), None);
+    let seen = Seen::default();
+    let mut supervised = Supervised { prepared, socket, output, started, steps, terminate, kill, abandon, seen };
+    supervised.follow(repositories);
+    terminal::restore();
+    drop(group);
+    supervised.finish()
 }
 
-impl Deadlines {
-    /// Kills no later than at this time, unless that was ordered before.
-    fn kill_by(&mut self, time: Instant) {
-        self.kill = self.kill.map(|kill| kill.min(time));
-    }
-}
-
-impl<'a, 'r> Supervised<'a, 'r> {
-    /// Begins to supervise a run.
-    pub(super) fn new(
-        prepared: &'r Prepared,
-        socket: OwnedFd,
-        output: Output<'a>,
-        started: Instant,
-        steps: Steps,
-    ) -> Self {
-        let timeout = prepared.ruling.decision.timeout;
-        let deadlines = Deadlines {
-            terminate: Some(started + timeout.saturating_sub(GRACE.min(timeout / 10))),
-            kill: Some(started + timeout),
-            abandon: None,
-        };
-        Self { prepared, socket, output, started, steps, deadlines, seen: Seen::default() }
-    }
-
+impl Supervised<'_, '_> {
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
+    fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
         let (mut looked, mut noted) = (Instant::now(), Instant::now());
         while !self.seen.closed {
             self.wait(repositories.as_deref());
@@ -121,20 +116,18 @@ impl<'a, 'r> Supervised<'a, 'r> {
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
-                self.output.say_all(connections.record(&mut self.steps.recorder));
+                self.output.say_all(connections.record(&mut self.steps.recorder, false));
             }
             let now = Instant::now();
             // The time that an answer takes does not count.
             if self.steps.is_waiting() {
-                for at in [&mut self.deadlines.kill, &mut self.deadlines.terminate].into_iter().flatten() {
+                for at in [&mut self.kill, &mut self.terminate].into_iter().flatten() {
                     *at += now - looked;
                 }
             }
             looked = now;
             self.output.read();
-            if let Some(relay) = &mut self.seen.relay {
-                relay.pass(&mut self.output);
-            }
+            self.seen.relay.iter().for_each(|relay| relay.follow());
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
             let evaded = self.steps.is_evaded.then_some(EarlyEnd::Evaded);
             if let Some(ended) = wrong.or(evaded) {
@@ -142,20 +135,15 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             self.enforce(Instant::now());
         }
-        if let Some(connections) = self.seen.connections.take() {
-            let (report, messages) = connections.finish(&mut self.steps.recorder);
-            self.seen.connected = report;
-            self.output.say_all(messages);
+        if let Some(connections) = &mut self.seen.connections {
+            self.output.say_all(connections.record(&mut self.steps.recorder, true));
         }
         // All writers are dead, but the pipes may still contain output.
         while self.output.read() {}
-        if let Some(relay) = &mut self.seen.relay {
-            relay.finish(&mut self.output);
-        }
         self.output.say_all(self.outlived());
         if let (Some(status), None, None) = (&self.seen.status, &self.seen.ended, &self.seen.relay) {
             let (errors, plan) = (self.output.errors(), &self.prepared.ruling.plan);
-            let guess = guess_cause(&errors, status.code != Some(0), plan, &self.steps.policy);
+            let guess = guess_cause(&errors, status.code != Some(0), plan, &self.steps.rules.policy);
             self.output.say_all(guess);
         }
     }
@@ -175,7 +163,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn look_after(&mut self, watch: &mut git_dir::Watch) -> std::result::Result<(), EarlyEnd> {
         let is_replaced = watch.look().map_err(EarlyEnd::Guard)?;
         let is_private = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
-        if !is_replaced || !is_private || self.seen.closed || self.deadlines.kill.is_none() {
+        if !is_replaced || !is_private || self.seen.closed || self.kill.is_none() {
             return Ok(());
         }
         self.order(&Order::Freeze);
@@ -206,15 +194,19 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn decide_steps(&mut self) {
         let Some(listener) = &self.seen.listener else { return };
         let steps = &mut self.steps;
-        let advance = steps.serve(listener);
+        let served = steps.serve(listener);
         self.output.say_all(steps.messages.drain(..));
         if let Some(clients) = &mut self.seen.clients {
             clients.serve(|call| steps.tool_call(call));
         }
-        if !advance {
-            self.seen.clients = None;
-            self.seen.listener = None;
+        if served.is_err() {
+            (self.seen.clients, self.seen.listener) = (None, None);
         }
+    }
+
+    /// Kills no later than at this time, unless that was ordered before.
+    fn kill_by(&mut self, time: Instant) {
+        self.kill = self.kill.map(|kill| kill.min(time));
     }
 
     /// Kills a command that must not continue.
@@ -225,28 +217,27 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Ends a command whose time is over, and processes that outlive the command.
     fn enforce(&mut self, now: Instant) {
-        if signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up) {
+        if signals::interrupted() || self.seen.relay.as_ref().is_some_and(|relay| relay.is_hung_up()) {
             if self.prepared.patience.is_zero() {
                 self.end(EarlyEnd::Interrupted);
             } else if self.seen.ended.is_none() {
-                self.deadlines.kill_by(now + self.prepared.patience);
+                self.kill_by(now + self.prepared.patience);
                 self.terminate(EarlyEnd::Interrupted);
             }
         }
         // Remaining processes are killed after all output is closed.
-        let is_shown = self.seen.relay.as_ref().is_none_or(Relay::is_closed);
-        if self.seen.status.is_some() && is_shown && self.output.is_closed() {
+        if self.seen.status.is_some() && self.output.is_closed() {
             self.order_kill(now);
         }
         // A command that receives SIGTERM has timed out, regardless of its exit status.
-        if self.deadlines.terminate.is_some_and(|at| now >= at) {
+        if self.terminate.is_some_and(|at| now >= at) {
             self.terminate(EarlyEnd::TimedOut);
         }
-        if self.deadlines.kill.is_some_and(|at| now >= at) {
+        if self.kill.is_some_and(|at| now >= at) {
             self.order_kill(now);
         }
-        if self.deadlines.abandon.is_some_and(|at| now >= at) {
-            self.deadlines.abandon = None;
+        if self.abandon.is_some_and(|at| now >= at) {
+            self.abandon = None;
             self.kill_init();
         }
     }
@@ -254,7 +245,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Sends SIGTERM to the command.
     fn terminate(&mut self, ended: EarlyEnd) {
         self.seen.ended.get_or_insert(ended);
-        self.deadlines.terminate = None;
+        self.terminate = None;
         self.order(&Order::Terminate);
     }
 
@@ -264,11 +255,12 @@ impl<'a, 'r> Supervised<'a, 'r> {
         fds.extend(self.output.sources());
         fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
-        fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
-        let Deadlines { terminate, kill, abandon } = self.deadlines;
-        let left =
-            [terminate, kill, abandon].into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.min().unwrap_or(SIGNAL_POLL).min(SIGNAL_POLL);
+        let deadlines = [self.terminate, self.kill, self.abandon].into_iter().flatten();
+        let left = deadlines
+            .map(|at| at.saturating_duration_since(Instant::now()))
+            .min()
+            .unwrap_or(SIGNAL_POLL)
+            .min(SIGNAL_POLL);
         let _ = rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
 
@@ -276,7 +268,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn receive(&mut self) {
         loop {
             let taken = match sandbox::receive(self.socket.as_fd()) {
-                Ok(Some((report, fds))) => self.take(report, fds.into_iter().next()),
+                Ok(Some((report, fds))) => self.take(report, fds),
                 Ok(None) => {
                     self.seen.closed = true;
                     return;
@@ -292,28 +284,28 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
     }
 
-    /// Takes a report and its descriptor.
-    fn take(&mut self, report: Report, fd: Option<OwnedFd>) -> std::result::Result<(), String> {
-        let given = || fd.ok_or_else(|| "a report came without its descriptor".to_owned());
+    /// Takes a report and its descriptors.
+    fn take(&mut self, report: Report, mut fds: Vec<OwnedFd>) -> std::result::Result<(), String> {
+        let mut given = || fds.pop().ok_or_else(|| "a report came without its descriptor".to_owned());
         let seen = &mut self.seen;
         match report {
             Report::Init => seen.init = Some(given()?),
             Report::Listener => seen.listener = Some(Arc::new(Listener { fd: given()?, shown: self.output.nodes() })),
             Report::Clients => seen.clients = Some(Clients { listener: given()?, open: [].into() }),
             Report::Terminal => {
-                let relay = Relay::begin(given()?).map_err(|e| format!("the terminal cannot be relayed: {e}"))?;
-                self.output.is_on_screen = true;
-                seen.relay = Some(relay);
+                let terminal = given()?;
+                let begun = terminal.try_clone().and_then(Relay::begin);
+                let relay = begun.and_then(|relay| self.output.read_from(terminal).map(|()| relay));
+                seen.relay = Some(relay.map_err(|e| format!("the terminal cannot be relayed: {e}"))?);
             }
             Report::Stopped => {
-                if let Some(relay) = &mut seen.relay {
-                    relay.suspend();
-                }
+                while self.output.read() {}
+                seen.relay.iter().for_each(|relay| relay.suspend());
                 self.order(&Order::Continue);
             }
             Report::Namespace => {
                 let (listed, shown) = (self.prepared.ruling.plan.network.destinations(), self.output.nodes());
-                let connections = RunConnections::start(listed, self.prepared.quiet, given()?, shown);
+                let connections = RunConnections::start(listed, self.prepared.quiet, fds, shown);
                 let failed = |e| format!("the network of its names cannot be served: {e}");
                 seen.connections = Some(connections.map_err(failed)?);
             }
@@ -326,8 +318,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             Report::Covered(covered) => seen.covered = Some(covered),
             Report::Exited(status) => {
                 seen.status = Some(status);
-                self.deadlines.terminate = None;
-                self.deadlines.kill_by(Instant::now() + DRAIN);
+                self.terminate = None;
+                self.kill_by(Instant::now() + DRAIN);
             }
             Report::Killed(count) => seen.killed = Some(count),
         }
@@ -340,9 +332,9 @@ impl<'a, 'r> Supervised<'a, 'r> {
     }
 
     fn order_kill(&mut self, now: Instant) {
-        if self.deadlines.kill.take().is_some() {
-            self.deadlines.terminate = None;
-            self.deadlines.abandon = Some(now + KILLING);
+        if self.kill.take().is_some() {
+            self.terminate = None;
+            self.abandon = Some(now + KILLING);
             self.order(&Order::Kill);
         }
     }
@@ -359,7 +351,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     }
 
     /// The outcome, or the reason why there is none.
-    pub(super) fn finish(self) -> Result<Outcome> {
+    fn finish(self) -> Result<Outcome> {
         // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
         // has ended.
         let (private, scratch) =
@@ -367,7 +359,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         if !private && fs::remove_dir(scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(scratch));
         }
-        if let Some(why) = self.seen.lost {
+        if let (Some(why), None) = (&self.seen.lost, &self.seen.failure) {
             let message = format!("a report of the sandbox helper could not be read: {why}; the command may have run");
             return Err(Error::new(Code::Unknown, message));
         }
@@ -393,9 +385,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             duration: self.started.elapsed(),
             enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
             steps: self.steps.finish(),
-            connections: self.seen.connected,
+            connections: self.seen.connections.and_then(RunConnections::report),
             changes: Changes::default(),
-            snapshots: Vec::new(),
         })
     }
 }

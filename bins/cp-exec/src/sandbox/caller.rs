@@ -48,15 +48,9 @@ impl Memory {
         Ok(&self.page.insert(page).1[offset..])
     }
 
-    fn pointer(&mut self, address: u64) -> io::Result<u64> {
+    fn pointer(&self, address: u64) -> io::Result<u64> {
         let mut bytes = [0; POINTER];
-        let mut filled = 0;
-        while filled < POINTER {
-            let part = self.page_from(address + filled as u64)?;
-            let length = part.len().min(POINTER - filled);
-            bytes[filled..filled + length].copy_from_slice(&part[..length]);
-            filled += length;
-        }
+        sys::read_memory(self.thread, address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
@@ -81,19 +75,18 @@ impl Memory {
     /// list, as in the kernel.
     pub(super) fn list(&mut self, address: u64) -> io::Result<Vec<Vec<u8>>> {
         let (mut list, mut total, mut at) = (Vec::new(), 0, address);
-        let mut add = |length: usize| {
-            total += length;
-            if total > LONGEST { Err(io::Error::from(io::ErrorKind::ArgumentListTooLong)) } else { Ok(()) }
-        };
         while address != 0
             && let string @ 1.. = self.pointer(at)?
         {
-            add(POINTER)?;
+            let string = self.string(string)?;
+            total += POINTER + string.len();
+            if total > LONGEST {
+                return Err(io::ErrorKind::ArgumentListTooLong.into());
+            }
             list.push(string);
             at += POINTER as u64;
         }
-        let string = |string| self.string(string).and_then(|string| add(string.len()).map(|()| string));
-        list.into_iter().map(string).collect()
+        Ok(list)
     }
 }
 

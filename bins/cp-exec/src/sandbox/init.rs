@@ -29,13 +29,13 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
             sys::loopback_up().at("loopback")?;
         }
         if network == Network::Names {
-            namespace = Some(Namespace::open(plan, socket).at("network")?);
+            namespace = Some(Namespace::open(socket).at("network")?);
         }
         let clients = mounts::build(plan, &mut enforcement).map_err(Failure::of_namespaces)?;
         report::send(socket, &Report::Clients, &[clients.as_fd()]).at("report")?;
     } else {
         if !matches!(network, Network::None | Network::Host) {
-            return Err(Failure::missing("a network of its own", Layer::Namespaces));
+            return Err(Failure::missing(Layer::Namespaces));
         }
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).at("subreaper")?;
     }
@@ -44,8 +44,8 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     let Some(leader) = sys::fork_into(0).at("fork")? else { leader::run(plan, enforcement, socket, terminal.as_ref()) };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     let _ = sys::close_streams();
-    Tree { owns_namespace: is_private, leader, terminal, socket, frozen: None, killed: 0 }
-        .supervise(signals.as_fd(), &mut namespace);
+    Tree { owns_namespace: is_private, leader, terminal, socket, namespace, frozen: None, killed: 0 }
+        .supervise(signals.as_fd());
     sys::leave(0)
 }
 
@@ -56,6 +56,7 @@ struct Tree<'s> {
     /// its end as soon as no process writes to it.
     terminal: Option<OwnedFd>,
     socket: BorrowedFd<'s>,
+    namespace: Option<Namespace>,
     /// While all processes are stopped: those that were stopped before.
     frozen: Option<Vec<Pid>>,
     /// The reaped processes that SIGKILL had ended.
@@ -64,18 +65,16 @@ struct Tree<'s> {
 
 impl Tree<'_> {
     /// Reaps processes and follows orders until no child is left, or the order to kill was carried out.
-    fn supervise(&mut self, signals: BorrowedFd<'_>, namespace: &mut Option<Namespace>) {
+    fn supervise(&mut self, signals: BorrowedFd<'_>) {
         let stops = if self.terminal.is_some() { WaitOptions::UNTRACED } else { WaitOptions::empty() };
         while self.reap(WaitOptions::NOHANG | stops) {
-            let requests = namespace.as_ref().map(|Namespace(requests)| requests.as_fd());
+            let requests = self.namespace.as_ref().map(|Namespace(requests)| requests.as_fd());
             let sources = [self.socket, signals].into_iter().chain(requests);
             let mut fds: Vec<_> = sources.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             let _ = rustix::event::poll(&mut fds, None);
             // None of these blocks.
             let _ = rustix::io::read(signals, &mut [0_u8; 128]);
-            if namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
-                *namespace = None;
-            }
+            self.namespace = self.namespace.take().filter(Namespace::serve);
             if !self.obey(report::receive(self.socket)) {
                 return;
             }
@@ -95,7 +94,8 @@ impl Tree<'_> {
                 // A stopped process receives a signal only then.
                 self.signal(Signal::CONT);
             }
-            Order::Continue => leader::resume_command(self.terminal.as_ref(), self.leader),
+            // A command that ended in the meantime is reported as usual.
+            Order::Continue => drop(rustix::process::kill_process_group(self.leader, Signal::CONT)),
             Order::Freeze => self.freeze(),
             Order::Cover(path) => {
                 self.report(&Report::Covered(mounts::make_read_only(&path).map_err(Failure::into_message)));

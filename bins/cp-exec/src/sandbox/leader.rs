@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::process::{Resource, Rlimit};
 use rustix::pty::OpenptFlags;
-use rustix::termios::{InputModes, OptionalActions, Winsize};
+use rustix::termios::{InputModes, OptionalActions};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
@@ -148,29 +148,18 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Fails if a layer is missing that the policy requires. Without namespaces the policy must allow degraded runs, and
-/// Landlock must confine what the command reads.
+/// Fails if a required layer is missing. Without namespaces Landlock must confine what the command reads.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
-    let is_missing = |layer: Layer| match layer {
+    let is_missing = |layer: &Layer| match layer {
         Layer::Namespaces => !enforcement.is_private(),
         Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Seccomp => !enforcement.seccomp,
         Layer::Cgroup => !enforcement.cgroup,
-        Layer::NoListener => !enforcement.listener,
+        Layer::Listener => !enforcement.listener,
     };
-    let decides = plan.is_contained && !plan.require.contains(&Layer::NoListener);
-    let of_policy = plan.require.iter().filter(|layer| **layer != Layer::NoListener);
-    let required = [
-        ("the command", plan.is_contained, Layer::Namespaces),
-        ("the command", plan.is_contained, Layer::Landlock),
-        ("the command", plan.is_contained, Layer::Seccomp),
-        ("the command", decides, Layer::NoListener),
-        ("the profile `strict`", plan.is_alone(), Layer::NoListener),
-        ("a command without namespaces", !enforcement.is_private() && enforcement.landlock.abi == 0, Layer::Landlock),
-    ];
-    let mut required = of_policy.map(|layer| ("the policy", true, *layer)).chain(required);
-    let refused = required.find(|(_, is_required, layer)| *is_required && is_missing(*layer));
-    refused.map_or(Ok(()), |(who, _, layer)| Err(Failure::missing(who, layer)))
+    let is_unconfined = !enforcement.is_private() && enforcement.landlock.abi == 0;
+    let missing = plan.require.iter().copied().find(is_missing).or(is_unconfined.then_some(Layer::Landlock));
+    missing.map_or(Ok(()), |layer| Err(Failure::missing(layer)))
 }
 
 /// Makes a new pseudo-terminal the controlling terminal of this process, if the plan has one, and sends its other side
@@ -179,8 +168,10 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
 /// The init is the leader of the terminal's session, and the command is a process group in it. If the command led the
 /// session itself, its group would be orphaned, and the kernel ignores Ctrl-Z in an orphaned group.
 pub(super) fn control_terminal(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
-    let Some((rows, columns)) = plan.terminal else { return Ok(None) };
-    let opened = open_terminal(rows, columns).and_then(|(relayed, terminal)| {
+    if !plan.has_terminal {
+        return Ok(None);
+    }
+    let opened = open_terminal().and_then(|(relayed, terminal)| {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&terminal)?;
         report::send(socket, &Report::Terminal, &[relayed.as_fd()])?;
@@ -189,13 +180,12 @@ pub(super) fn control_terminal(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Op
     opened.map(Some).at("terminal")
 }
 
-/// Opens a pseudo-terminal of this size: the side of the supervisor, and that of the command.
-fn open_terminal(rows: u16, columns: u16) -> std::io::Result<(OwnedFd, OwnedFd)> {
+/// Opens a pseudo-terminal: the side of the supervisor, which sets its size, and that of the command.
+fn open_terminal() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let relayed = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&relayed)?;
     let terminal = rustix::pty::ioctl_tiocgptpeer(&relayed, flags)?;
-    rustix::termios::tcsetwinsize(&terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
     let mut modes = rustix::termios::tcgetattr(&terminal)?;
     modes.input_modes |= InputModes::IUTF8;
     rustix::termios::tcsetattr(&terminal, OptionalActions::Now, &modes)?;
@@ -207,12 +197,4 @@ fn enter_terminal(terminal: &OwnedFd) -> rustix::io::Result<()> {
     rustix::process::setpgid(None, None)?;
     rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
     sys::become_streams(&[terminal, terminal, terminal])
-}
-
-/// Continues the stopped command in the foreground. A command that ended in the meantime is reported as usual.
-pub(super) fn resume_command(terminal: Option<&OwnedFd>, command: Pid) {
-    if let Some(terminal) = terminal {
-        let _ = rustix::termios::tcsetpgrp(terminal, command);
-        let _ = rustix::process::kill_process_group(command, Signal::CONT);
-    }
 }

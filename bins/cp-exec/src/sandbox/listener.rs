@@ -108,23 +108,16 @@ pub(crate) struct Listener {
     pub shown: Vec<(u64, u64)>,
 }
 
-/// The state of a listener.
-pub(crate) enum Pending {
-    Call(ExecCall),
-    Nothing,
-    /// All processes that the filter covers have ended.
-    End,
-}
-
 impl Listener {
-    /// The next suspended execution, without blocking.
-    pub(crate) fn next(self: &Arc<Self>) -> Pending {
+    /// The next suspended execution, without blocking; none if nothing waits. Fails if all processes that the filter
+    /// covers have ended.
+    pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<ExecCall>> {
         loop {
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             let polled = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
             let events = fds[0].revents();
             if polled.is_err() || !events.contains(PollFlags::IN) {
-                return if events.contains(PollFlags::HUP) { Pending::End } else { Pending::Nothing };
+                return if events.contains(PollFlags::HUP) { Err(Errno::SRCH.into()) } else { Ok(None) };
             }
             // The caller may have been killed in the meantime.
             let Ok(notification) = sys::receive_notification(self.fd.as_fd()) else { continue };
@@ -137,7 +130,7 @@ impl Listener {
             let groups = numbers_of(notification.thread, "Tgid:").unwrap_or_default();
             match groups.first().and_then(|pid| Process::find(i32::try_from(*pid).ok()?)) {
                 Some((process, parent)) => {
-                    return Pending::Call(ExecCall { listener: Arc::clone(self), notification, process, parent });
+                    return Ok(Some(ExecCall { listener: Arc::clone(self), notification, process, parent }));
                 }
                 None => drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(libc::EPERM))),
             }

@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 pub(crate) use interpreter::{HEAD, first_line};
-pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
+pub(crate) use listener::{ExecCall, ExecRequest, Listener, Process, Role, executed_for};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
 pub(crate) use report::{memory_file, receive, send};

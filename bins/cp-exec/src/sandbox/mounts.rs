@@ -16,7 +16,7 @@ use rustix::mount::{
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::pieces::{Piece, detached, open_known, open_there, pieces};
+use super::pieces::{detached, open_in, open_known, open_there, system, wanted};
 use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP, View};
 use super::report::{At, Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
@@ -62,22 +62,22 @@ pub(crate) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
 /// Builds the view in the private mount namespace of this run. Returns the listening socket at [`SUPERVISOR`].
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Failure> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).at("mount")?;
-    // All pieces are cloned from the old root first, because the new root does not contain their paths.
     let hosts = hosts(plan.network_kind());
     let mut replaced: Vec<(&str, &str)> = vec![("/etc/hosts", &hosts)];
     if plan.network_kind() == Network::Names {
         replaced.extend(RESOLVER_FILES);
     }
-    let (pieces, links) = pieces(plan, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
-    let session_tmp = plan.view.session_tmp.as_deref().map(clone_of).transpose().at("session_tmp")?;
+    let (system, links) = system(plan.profile, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>());
     let root = enter(plan.script.as_ref().map_or(0, |(_, text)| text.len())).at("root")?;
 
-    let is_private = |piece: &&Piece| PRIVATE.iter().any(|path| piece.path.starts_with(path));
-    pieces.iter().filter(|piece| !is_private(piece)).try_for_each(show)?;
-    private_tmp(plan, session_tmp).at("tmp")?;
+    let pieces = wanted(plan, system);
+    let (private, others): (Vec<_>, Vec<_>) =
+        pieces.iter().partition(|(path, _)| PRIVATE.iter().any(|private| path.starts_with(private)));
+    others.into_iter().try_for_each(|(path, attributes)| show(plan, path, *attributes))?;
+    private_tmp(plan).at("tmp")?;
     private_dev(plan.limits.scratch_bytes).at("dev")?;
     proc(plan, enforcement)?;
-    pieces.iter().filter(is_private).try_for_each(show)?;
+    private.into_iter().try_for_each(|(path, attributes)| show(plan, path, *attributes))?;
     let of_system = links.iter().chain(&plan.view.links).map(|link| (link.at.as_path(), link.to.as_path()));
     for (at, to) in of_system.chain([(Path::new(VAR_TMP), Path::new(TMP))]) {
         make(at, || rustix::fs::symlink(to, at)).at("link")?;
@@ -98,7 +98,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
         cover(plan.tmpdir(), None, Attributes::Clear(libc::MOUNT_ATTR_NOEXEC))?;
     }
     pin(plan)?;
-    let shown = pieces.iter().map(|piece| piece.path.as_path()).chain([TMP, "/dev", "/proc"].map(Path::new));
+    let shown = pieces.iter().map(|(path, _)| path.as_path()).chain([TMP, "/dev", "/proc"].map(Path::new));
     restrict(plan, &shown.collect::<Vec<_>>())?;
     let clients = listen().at("supervisor socket")?;
     let write = |(name, text): &(String, Vec<u8>)| fs::write(Path::new(OWN_FILES).join(name), text);
@@ -156,9 +156,11 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
     sys::set_mount_attributes(root.as_fd(), Attributes::Set(attributes), 0)
 }
 
-/// Mounts a piece at its path.
-fn show(Piece { path, tree, is_directory, attributes }: &Piece) -> Result<(), Failure> {
-    let shown = place(path, *is_directory).and_then(|target| attach(tree, Attributes::Set(*attributes), &target));
+/// Mounts a path of the machine, if it exists.
+fn show(plan: &Plan, path: &Path, attributes: u64) -> Result<(), Failure> {
+    let Some((file, stat)) = open_in(Path::new(OLD), path, plan.view.node_of(path))? else { return Ok(()) };
+    let target = place(path, FileType::from_raw_mode(stat.st_mode).is_dir());
+    let shown = target.and_then(|target| attach(&detached(&file)?, Attributes::Set(attributes), &target));
     // Only the `/tmp` of a session can contain links of an earlier command.
     match shown.as_ref().err().and_then(|_| nofollow::first_link(path)) {
         Some(link) => Err(Failure::changed(&link, "it is a link that an earlier command created")),
@@ -176,10 +178,11 @@ fn replace(path: &str, text: &str) -> Result<(), Failure> {
 }
 
 /// Mounts an empty `/tmp`, or that of the session, and hides the other directory for temporary files of a declared tree.
-fn private_tmp(plan: &Plan, of_session: Option<OwnedFd>) -> io::Result<()> {
+fn private_tmp(plan: &Plan) -> io::Result<()> {
     let execution = if plan.runs_from_tmp() { MountFlags::empty() } else { MountFlags::NOEXEC };
-    match of_session {
-        Some(tree) => {
+    match &plan.view.session_tmp {
+        Some(directory) => {
+            let tree = clone_of(&Path::new(OLD).join(directory.strip_prefix("/").unwrap_or(directory)))?;
             let attributes = NO_SUID_NO_DEV | if plan.runs_from_tmp() { 0 } else { libc::MOUNT_ATTR_NOEXEC };
             attach(&tree, Attributes::Set(attributes), &place(Path::new(TMP), true)?)?;
         }
@@ -279,16 +282,13 @@ fn private_dev(bytes: u64) -> io::Result<()> {
     fresh("devpts", "/dev/pts", MountFlags::NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 }
 
-/// Mounts a `/proc` that shows no other processes: an empty one in a container that hides parts of its own.
+/// Mounts a `/proc` that shows no other processes, and sets the pid limit of this namespace. In a container that hides
+/// parts of its own it is empty.
 fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
-    let Err(e) = own_proc(plan) else { return Ok(()) };
-    enforcement.missing.push(format!("proc: {e}"));
-    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).at("proc")
-}
-
-/// Mounts a `/proc` for this namespace, and sets the pid limit of the namespace.
-fn own_proc(plan: &Plan) -> io::Result<()> {
-    fresh("proc", "/proc", MountFlags::NODEV | MountFlags::NOEXEC, "")?;
+    if let Err(e) = fresh("proc", "/proc", MountFlags::NODEV | MountFlags::NOEXEC, "") {
+        enforcement.missing.push(format!("proc: {e}"));
+        return scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).at("proc");
+    }
     // Older kernels have one global limit.
     if own_pid_limit() {
         drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));

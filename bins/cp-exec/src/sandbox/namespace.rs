@@ -9,60 +9,53 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cp_egress::{RESOLVER, Sockets};
+use cp_egress::RESOLVER;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::listener::{error_of, write_at_once};
-use super::plan::Plan;
 use super::report::{self, Report};
 use super::{processes, sys};
 use crate::nofollow::{self, Node};
 
-/// The time in which the init must answer a request.
-const ANSWER: Duration = Duration::from_secs(1);
+/// The time in which the init must answer a request. It answers the first ones after it has built the view.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The end of the init: it makes sockets for the supervisor.
 pub(super) struct Namespace(pub(super) OwnedFd);
 
 impl Namespace {
-    /// Makes the first sockets, so that they exist before the command starts, and reports them.
-    pub(super) fn open(plan: &Plan, supervisor: BorrowedFd<'_>) -> io::Result<Self> {
+    /// Makes the sockets of the resolver, so that they exist before the command starts, and reports them.
+    pub(super) fn open(supervisor: BorrowedFd<'_>) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let (udp, tcp) = (UdpSocket::bind(RESOLVER)?, TcpListener::bind(RESOLVER)?);
         let namespace = File::open("/proc/self/ns/net")?;
-        report::send(ours.as_fd(), &None::<SocketAddrV4>, &[udp.as_fd(), tcp.as_fd(), namespace.as_fd()])?;
-        // The socket may hold only some messages, and the supervisor reads them after the report.
-        report::send(supervisor, &Report::Namespace, &[theirs.as_fd()])?;
-        drop(theirs);
-        // The addresses that the policy lists.
-        for destination in plan.network.destinations() {
-            let Some(address) = destination.address() else { continue };
-            match sys::add_loopback_address(address) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                _ => {}
-            }
-            for port in destination.ports() {
-                let place = SocketAddrV4::new(address, *port);
-                report::send(ours.as_fd(), &Some(place), &[TcpListener::bind(place)?.as_fd()])?;
-            }
-        }
-        report::send(ours.as_fd(), &None::<SocketAddrV4>, &[])?;
+        let sent = [theirs.as_fd(), udp.as_fd(), tcp.as_fd(), namespace.as_fd()];
+        report::send(supervisor, &Report::Namespace, &sent)?;
         Ok(Self(ours))
     }
 
     /// Answers a request for a listening socket. False if there can be no more.
-    pub(super) fn serve(&mut self) -> bool {
+    pub(super) fn serve(&self) -> bool {
         let place: SocketAddrV4 = match report::receive(self.0.as_fd()) {
             Ok(Some((place, _))) => place,
             Ok(None) => return false,
             Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
         };
-        let socket = TcpListener::bind(place).ok();
+        let socket = listener_at(place).ok();
         // The answer names the address, because the supervisor may have given up an earlier request.
-        report::send(self.0.as_fd(), &Some(place), socket.as_ref().map(AsFd::as_fd).as_slice()).is_ok()
+        report::send(self.0.as_fd(), &place, socket.as_ref().map(AsFd::as_fd).as_slice()).is_ok()
     }
+}
+
+/// Listens at an address, which the loopback interface gets if the policy lists it.
+fn listener_at(place: SocketAddrV4) -> io::Result<TcpListener> {
+    if !place.ip().is_loopback() {
+        sys::add_loopback_address(*place.ip())
+            .or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
+    }
+    TcpListener::bind(place)
 }
 
 /// The end of the supervisor.
@@ -75,36 +68,25 @@ pub(crate) struct NetworkNamespace {
 }
 
 impl NetworkNamespace {
-    /// Receives the first sockets.
-    pub(crate) fn receive(socket: OwnedFd, shown: Vec<Node>) -> io::Result<(Self, Sockets)> {
-        let mut this = Self { socket, namespace: (0, 0), shown };
-        let Ok([udp, tcp, namespace]) = <[OwnedFd; 3]>::try_from(this.next()?.1) else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        this.namespace = nofollow::node(&namespace)?;
-        let mut listed = Vec::new();
-        while let Some(listener) = this.next()?.1.pop() {
-            listed.push(TcpListener::from(listener));
-        }
-        Ok((this, Sockets { udp: UdpSocket::from(udp), tcp: tcp.into(), listed }))
-    }
-
-    /// Receives sockets, and the address for which they were requested or listed.
-    fn next(&self) -> io::Result<(Option<SocketAddrV4>, Vec<OwnedFd>)> {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        let timeout = Timespec::try_from(ANSWER).map_err(io::Error::other)?;
-        if rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        report::receive(self.socket.as_fd())?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    /// Takes over what the init reported, with the sockets of the resolver.
+    pub(crate) fn of(reported: Vec<OwnedFd>, shown: Vec<Node>) -> io::Result<(Self, (UdpSocket, TcpListener))> {
+        let [socket, udp, tcp, namespace] =
+            <[OwnedFd; 4]>::try_from(reported).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok((Self { socket, namespace: nofollow::node(&namespace)?, shown }, (udp.into(), tcp.into())))
     }
 
     /// Makes a listening socket in the namespace.
     pub(crate) fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener> {
         report::send(self.socket.as_fd(), &address, &[])?;
         loop {
-            let (answer, mut sockets) = self.next()?;
-            if answer == Some(address) {
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            let timeout = Timespec::try_from(ANSWER).map_err(io::Error::other)?;
+            if rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let received: Option<(SocketAddrV4, Vec<OwnedFd>)> = report::receive(self.socket.as_fd())?;
+            let (answer, mut sockets) = received.ok_or(io::ErrorKind::UnexpectedEof)?;
+            if answer == address {
                 return sockets.pop().map(TcpListener::from).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into());
             }
         }

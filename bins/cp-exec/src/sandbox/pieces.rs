@@ -1,5 +1,4 @@
-//! The pieces of the machine from which a view is built, cloned by descriptor before the view exists. Paths are checked
-//! to be unchanged since the decision.
+//! The paths of the machine from which a view is built. Paths are checked to be unchanged since the decision.
 //!
 //! The paths of the machine that every command sees are listed here, for the mount view and for Landlock.
 
@@ -7,37 +6,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 use rustix::mount::OpenTreeFlags;
 
 use super::plan::{Operation, Place, Plan, Profile};
-use super::report::{At, Failure};
+use super::report::Failure;
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow::{self, Link, Node};
-
-/// A file or directory that is mounted in the view.
-pub(super) struct Piece {
-    pub path: PathBuf,
-    /// A detached clone of its mounts.
-    pub tree: OwnedFd,
-    pub is_directory: bool,
-    /// Restrictions of its mount.
-    pub attributes: u64,
-}
-
-/// Every piece, outermost first, and the links among the system's trees and settings. A piece inside another one with
-/// the same attributes is omitted. The settings in `replaced` are left out.
-pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
-    let (paths, links) = system(plan.profile, replaced);
-    let mut pieces = Vec::new();
-    for (path, attributes) in wanted(plan, paths) {
-        let Some((file, stat)) = open_known(&path, plan.view.node_of(&path))? else { continue };
-        let tree = detached(&file).at(&format!("bind {}", path.display()))?;
-        let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
-        pieces.push(Piece { path, tree, is_directory, attributes });
-    }
-    Ok((pieces, links))
-}
 
 /// A detached clone of the mounts at a file or directory.
 pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
@@ -55,7 +30,9 @@ pub(crate) fn sees(plan: &Plan, file: &Path) -> bool {
         && wanted(plan, system(plan.profile, &[]).0).iter().any(|(tree, _)| file.starts_with(tree))
 }
 
-fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
+/// Every path that is mounted, outermost first, with the restrictions of its mount. A path inside another one with the
+/// same restrictions is omitted.
+pub(super) fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
     let system = system.into_iter().map(|(path, runs)| {
         let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
         (path, NO_SUID_NO_DEV | libc::MOUNT_ATTR_RDONLY | exec)
@@ -103,8 +80,9 @@ fn attributes(plan: &Plan, path: &Path) -> u64 {
 }
 
 /// The system's trees and settings that exist: the paths that are not links and the targets of links that lie
-/// elsewhere, with true if they contain programs; and the path and the target of each link.
-fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Link>) {
+/// elsewhere, with true if they contain programs; and the path and the target of each link. The settings in `replaced`
+/// are left out.
+pub(super) fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Link>) {
     let (mut paths, mut links) = (Vec::new(), Vec::new());
     let programs = trees(profile).iter().map(|path| (PathBuf::from(path), true));
     let is_shown =
@@ -132,7 +110,12 @@ fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Lin
 /// Opens a path without following links, with the attributes of the file; `None` if nothing exists there. Fails if it is
 /// not the known file.
 pub(super) fn open_known(path: &Path, known: Option<Node>) -> Result<Option<(OwnedFd, Stat)>, Failure> {
-    let opened = nofollow::open(path).and_then(|file| match file {
+    open_in(Path::new("/"), path, known)
+}
+
+/// The same for a path below another root.
+pub(super) fn open_in(root: &Path, path: &Path, known: Option<Node>) -> Result<Option<(OwnedFd, Stat)>, Failure> {
+    let opened = nofollow::open(&root.join(path.strip_prefix("/").unwrap_or(path))).and_then(|file| match file {
         Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),
         None => Ok(None),
     });

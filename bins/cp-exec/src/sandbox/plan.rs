@@ -25,9 +25,6 @@ pub(crate) struct Plan {
     pub cwd: Identity,
     /// The files that may be executed.
     pub profile: Profile,
-    /// True for a command line or an agent: the layers that contain it are required, because only then each program
-    /// that it starts is decided about.
-    pub is_contained: bool,
     /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
     #[serde(with = "any_bytes")]
     pub programs: Vec<PathBuf>,
@@ -43,20 +40,14 @@ pub(crate) struct Plan {
     pub require: Vec<Layer>,
     /// The control group of this run, which the command joins before it starts.
     pub cgroup: Option<PathBuf>,
-    /// The rows and columns of the pseudo-terminal that is the controlling terminal of the command. Without one it has
-    /// none.
-    pub terminal: Option<(u16, u16)>,
+    /// True if the command has a pseudo-terminal as its controlling terminal. Without one it has none.
+    pub has_terminal: bool,
 }
 
 impl Plan {
     /// True if a path is a program that this run may execute.
     pub(super) fn is_program(&self, path: &Path) -> bool {
         path == self.exe.path || self.programs.iter().any(|program| program == path)
-    }
-
-    /// True if the program is the only one that this run may execute.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.profile == Profile::Strict && !self.is_contained
     }
 
     /// The kind of the network.
@@ -242,8 +233,8 @@ pub(crate) enum Layer {
     Seccomp,
     /// A control group for processes and memory.
     Cgroup,
-    /// In the list of a policy: a command line may run without the execve listener.
-    NoListener,
+    /// Each program is decided about when it starts.
+    Listener,
 }
 
 impl fmt::Display for Layer {

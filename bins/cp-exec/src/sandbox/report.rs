@@ -100,8 +100,8 @@ pub(crate) enum Report {
     Init,
     /// Programs inside may connect to the supervisor. Sent with the listening socket.
     Clients,
-    /// The first sockets of the network namespace wait at this socket, and requests for more are served there. Sent
-    /// with its descriptor.
+    /// The network namespace is there. Sent with a socket at which the init serves requests for listening sockets, the
+    /// sockets of the resolver, and the namespace.
     Namespace,
     /// The execve listener is installed. Sent with its descriptor.
     Listener,
@@ -136,10 +136,10 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// `who` requires a layer that is missing.
-    pub(super) fn missing(who: &str, layer: Layer) -> Self {
-        let name = if layer == Layer::NoListener { "the execve listener".to_owned() } else { layer.to_string() };
-        Self::Missing(layer.to_string(), format!("{who} requires {name}, which this machine does not provide"))
+    /// A layer is missing that the run requires.
+    pub(super) fn missing(layer: Layer) -> Self {
+        let message = format!("the run requires the layer `{layer}`, which this machine does not provide");
+        Self::Missing(layer.to_string(), message)
     }
 
     /// The same failure. If the kernel refused the step, the machine does not provide the namespaces.
@@ -193,7 +193,7 @@ pub(crate) struct Status {
 pub(crate) enum Order {
     /// Send SIGTERM to all processes.
     Terminate,
-    /// Put the stopped command back into the foreground of its terminal, and continue it.
+    /// Continue the stopped command, whose group is still in the foreground of its terminal.
     Continue,
     /// Stop all processes.
     Freeze,

@@ -1,19 +1,16 @@
 //! Executable tools: files in a `--tools` directory that are called with JSON, and that can describe themselves.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Decision, HashCache, Ruling, check_modules, pin, plan, timeout_of};
-use crate::digest::sha256;
+use crate::decision::{Caller, Decision, HashCache, Ruling, check_modules, pin, plan, timeout_of};
 use crate::policy::{LONGEST, Policy, Verdict};
 use crate::refusal::refuse;
-use crate::request::ToolCall;
+use crate::request::{Command, ToolCall};
 use crate::rules::Finding;
-use crate::run::streams;
-use crate::sandbox::plan::{Operation, Place, Profile};
+use crate::sandbox::plan::{Layer, Operation, Place, Profile};
 use cp_common::glob::name_matches;
 
 /// The most bytes of arguments that are also passed in argv.
@@ -21,8 +18,8 @@ const ARGUMENT: usize = 32 * 1024;
 /// The time limit for a description.
 const DESCRIBE: Duration = Duration::from_secs(2);
 
-/// Decides about a call of a tool, and prepares its standard input.
-pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
+/// Decides about a call of a tool.
+pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<Ruling> {
     let path = find(policy, &call.name)?;
     permitted(policy, &call.name, true)?;
     let pinned = pin(policy, &path, hashes)?;
@@ -38,7 +35,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     let timeout =
         if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
     check_modules(policy, &policy.base, &path, &[])?;
-    let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
+    let input = if call.describe { "" } else { arguments };
     let asks = !call.describe && requires_approval(policy, &call.name);
     let finding = Finding {
         verdict: if asks { Verdict::Ask } else { Verdict::Allow },
@@ -46,18 +43,22 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
         reason: format!("tools.approve of the policy lists `{}`", call.name),
         ..Finding::allowed()
     };
-    let decision = Decision::of(argv, finding, pinned, policy.base.clone(), timeout);
-    let mut ruling = plan(policy, Decision { stdin: Some(sha256(input)), ..decision })?;
+    let command = Command { argv, stdin: Some(input.to_owned()), ..Command::default() };
+    let cwd = policy.base.clone();
+    let mut ruling = plan(policy, Decision { command, finding, pinned, cwd, timeout, caller: Caller::Line })?;
     let plan = &mut ruling.plan;
     // A tool must not write to its own directory. A description needs neither network nor files.
     let stays = |place: &Place| !call.describe && !policy.tools.contains(&place.path);
     plan.view.places.retain(|place| place.operation != Operation::Write || stays(place));
     if call.describe {
-        plan.profile = if plan.script.is_none() { Profile::Strict } else { plan.profile };
+        if plan.script.is_none() {
+            plan.profile = Profile::Strict;
+            plan.require.push(Layer::Listener);
+        }
         plan.sockets = false;
     }
     ruling.watched.only_in(&plan.view);
-    Ok((ruling, streams::stdin_from_bytes(input)?))
+    Ok(ruling)
 }
 
 /// The file of a tool. A tool name is one path component, so it cannot name a file outside of the directories.

@@ -9,7 +9,7 @@ use crate::decision::{self, HashCache};
 use crate::policy::{self, Loaded, Policy};
 use crate::request::Command;
 use crate::run::helper::{self, Helper};
-use crate::run::{Prepared, Steps};
+use crate::run::{Prepared, Steps, supervise};
 use crate::sandbox;
 use crate::sandbox::plan::Layer;
 use crate::sandbox::report::Enforcement;
@@ -81,7 +81,7 @@ fn probe(context: &Context) -> Result<Enforcement> {
     let mut ruling = decision::plan(&policy, decision)?;
     ruling.plan.view.session_tmp = None;
     let steps = Steps::new(&policy, &HashCache::default(), &mut ruling, 0);
-    let outcome = Helper::start(None)?.run(&Prepared::unrecorded(ruling), None, None, None, steps)?;
+    let outcome = supervise(&Helper::start(None)?, &mut Prepared::unrecorded(ruling), steps, None, None)?;
     if outcome.status.code != Some(0) {
         return Err(Error::new(Code::Unknown, format!("`true` ended with {:?}", outcome.status)));
     }

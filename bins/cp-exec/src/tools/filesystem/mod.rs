@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::exec_result::{FileChange, FileKind, FileState};
+use crate::exec_result::{FileChange, FileKind, FileState, FilesChanged};
 use crate::files::{Content, Pending, umask};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::wire::Receipt;
@@ -128,8 +128,9 @@ fn change(
     let created = directories.iter().map(|path| FileChange::new(path, None, Some(directory.clone())));
     let recorded = created.chain(files.iter().cloned()).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
-    let more = json!({ "call": engine.policy.actor.call, "difference": difference });
-    let receipt = engine.journal.changes(operation, recorded, &more)?;
+    let entry = engine.journal.entry("exec.changes").data(&FilesChanged::of(recorded));
+    let more = json!({ "operation": operation, "call": engine.policy.actor.call, "difference": difference });
+    let receipt = engine.journal.synced(entry.data(&more))?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
     let make =
@@ -179,7 +180,8 @@ pub(super) fn record(engine: &mut Engine, operation: &str, mut what: Value) -> R
     if let Some(call) = &engine.policy.actor.call {
         what["call"] = call.as_str().into();
     }
-    engine.journal.operation(operation, &what)
+    let entry = engine.journal.entry("exec.operation").with("operation", operation).with("what", &what);
+    engine.journal.synced(entry)
 }
 
 /// The most lines of the ledger that are searched backwards. Earlier reads and writes of the run do not count.

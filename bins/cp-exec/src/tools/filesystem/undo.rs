@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState};
+use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock, signals};
 use rustix::fs::{AtFlags, OFlags};
@@ -169,7 +169,8 @@ impl Undo {
     pub(crate) fn carry_out(mut self, engine: &mut Engine, more: &impl Serialize) -> Result<Receipt> {
         let _effect = signals::effect();
         self.keep()?;
-        let receipt = engine.journal.changes("undo", self.steps.clone(), more)?;
+        let entry = engine.journal.entry("exec.changes").with("operation", "undo").data(more);
+        let receipt = engine.journal.synced(entry.data(&FilesChanged::of(self.steps.clone())))?;
         self.restore_all().map(|()| receipt)
     }
 

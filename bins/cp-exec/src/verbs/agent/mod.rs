@@ -19,7 +19,7 @@ use super::run::{answer, begin, is_live, notice_of_repository, on_record, pass_o
 use crate::decision::{Ruling, decide_agent, unseen_files};
 use crate::hosts::{AgentFacts, Host, SHELL_FILE};
 use crate::policy::Policy;
-use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
+use crate::run::{Engine, FinishedRun, Prepared, RunResult, has_terminal, streams};
 use cp_common::glob::name_matches;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -117,8 +117,8 @@ impl Args {
             Some(facts) if self.command.is_empty() => facts.login.clone(),
             _ => self.command.clone(),
         };
-        let terminal = if is_live(context) { terminal_size() } else { None };
-        let mut env = self.environment(facts, terminal.is_some())?;
+        let has_terminal = is_live(context) && has_terminal();
+        let mut env = self.environment(facts, has_terminal)?;
         let mut state = real(&self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
@@ -139,7 +139,7 @@ impl Args {
         }
         let timeout = self.timeout.map_or(UNLIMITED, Duration::from_secs_f64);
         let mut ruling = decide_agent(policy, hashes, argv, env, state, timeout)?;
-        ruling.plan.terminal = terminal;
+        ruling.plan.has_terminal = has_terminal;
         let shown = |path: PathBuf| format!("the agent cannot read {0}; --read {0} shows it", path.display());
         say(context, "unseen_file", unseen_files(policy, &ruling.plan).into_iter().map(shown));
         Ok(ruling)
@@ -177,8 +177,7 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
     let (ran, passed) = pass_on(is_live(context), &mut prepared, engine, context);
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
-    let kept =
-        ran.as_ref().ok().filter(|_| prepared.ruling.plan.terminal.is_some()).map(|outcome| outcome.stderr.bytes());
+    let kept = ran.as_ref().ok().filter(|_| prepared.ruling.plan.has_terminal).map(|outcome| outcome.stderr.bytes());
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
         to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));

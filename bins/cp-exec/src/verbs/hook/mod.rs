@@ -122,7 +122,8 @@ fn answer(named: Host, context: &mut Context) -> Result<()> {
             let kept = keeps_content(&engine).then_some(output);
             let output = json!({ "bytes": text.len(), "sha256": sha256(text.as_bytes()), "content": kept });
             let data = json!({ "tool": tool.name, "failed": failed, "output": output });
-            engine.journal.host_event("host.result", &data)?;
+            let entry = engine.journal.entry("host.result").data(&data).with("policy", engine.policy.sha256());
+            engine.journal.synced(entry)?;
         }
         Moment::Other => {}
     }
@@ -183,8 +184,9 @@ fn before(engine: &mut Engine, event: &Event, tool: &Tool, context: &mut Context
                 "paths": effect.files.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
                 "input_hash": input_hash,
                 "input": keeps_content(engine).then_some(&tool.input),
+                "policy": engine.policy.sha256(),
             });
-            engine.journal.host_event("host.intent", &intent)?;
+            engine.journal.synced(engine.journal.entry("host.intent").data(&intent))?;
             context.out.answer(&answer)
         }
         Err(error) if error.is_fatal() => Err(error),

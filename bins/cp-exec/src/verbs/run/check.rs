@@ -157,10 +157,10 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         Level::Agent => confirm::CONFIRM_HINT,
         Level::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let Decision { argv, finding, pinned, cwd, .. } = decision;
+    let Decision { command, finding, pinned, cwd, .. } = decision;
     Answer {
         verdict: finding.verdict,
-        argv: Some(argv),
+        argv: Some(command.argv),
         rule: finding.rule,
         reason: finding.reason,
         hint: asks.then(|| hint.to_owned()),

@@ -12,7 +12,7 @@ use super::{Args, check, on_record, ready};
 use crate::decision::{HashCache, confirm};
 use crate::policy::Policy;
 use crate::request::{Call, Command, Request, Source, of_line};
-use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
+use crate::run::{Engine, FinishedRun, Prepared, milliseconds, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
 
 /// Answers about a command, or about a request that is none.
@@ -93,14 +93,11 @@ fn prepare(engine: &mut Engine, request: &Request) -> Result<Work<Prepared>> {
         Request::System(operation) => {
             return Ok(Work::Item(Box::new(tools::answer_system(engine, *operation)?)));
         }
-        Request::Command(command) => {
-            let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
-            ready(engine, command, stdin)?
-        }
+        Request::Command(command) => ready(engine, command, || Ok(None))?,
         Request::Tool(call) => {
-            let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
+            let mut ruling = executable::rule(&engine.policy, &mut engine.hashes, call)?;
             confirm::confirm_ruling(&engine.policy, &mut ruling, None, true)?;
-            Prepared::new(engine, "tool", ruling, Some(stdin))?
+            Prepared::new(engine, "tool", ruling, None)?
         }
     };
     Ok(Work::Run(Box::new(prepared)))
