@@ -1,6 +1,7 @@
 //! `scripts/cp-eval`: grades of each kind, a summary, resume, and the exit status.
 
-use cp_testkit::{Outcome, Place};
+use cp_testkit::{Outcome, Place, until};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const SUITE: &str = "cases = \"cases.csv\"\nprompts = [\"p.md\"]\nmodels = [\"stub\"]\n";
@@ -191,15 +192,170 @@ fn wrong_suite_is_an_error_with_its_reason() {
         assert_eq!(ran.status, exit, "{grader}: {ran:?}");
         assert!(message.matches(reason).count() == 1 && !message.contains("jq: error"), "{grader}: {message}");
     }
-    for (options, reason) in [
-        ("--version", "unknown option --version"),
-        ("--json", "unknown option --json"),
-        ("--frob=1 x", "unknown option --frob"),
-        ("--min", "--min needs a value"),
-    ] {
+    for (options, reason) in
+        [("--json", "unknown option --json"), ("--frob=1 x", "unknown option --frob"), ("--min", "--min needs a value")]
+    {
         let ran = eval(&place, &format!("cp-eval {options}"));
         assert_eq!((ran.status, &ran.closing()["error"]["message"]), (2, &reason.into()), "{options}");
     }
+    assert_eq!(eval(&place, "cp-eval --version").stdout, eval(&place, "cp-llm -V").stdout.replace("llm", "eval"));
     let help = eval(&place, "cp-eval --help").success().stdout;
     assert!(help.lines().all(|line| line.len() <= 80), "{help}");
+}
+
+/// Each grader that compares, with each expectation of a case: what is not there does not pass, whatever the answer.
+#[test]
+fn missing_expectation_stops_before_the_first_request() {
+    let texts = ["", "\"expected\":null,", "\"expected\":\"\",", "\"expected\":\" \","].map(|text| (text, ""));
+    let present = ["false", "0", "\"stub\"", "[1]", "{}"].map(|value| format!("\"expected\":{value},"));
+    let present: Vec<_> = present.iter().map(|text| (text.as_str(), "")).chain([("", "value = \"x\"")]).collect();
+    let others = [("\"expected\":\"x\",", "member = \"expcted\""), ("\"expected\":\"x\",", "value = null")];
+    for grader in ["equals", "contains", "regex"] {
+        for (member, key) in texts.iter().chain(&others).chain(&present) {
+            let place = suite(&format!("[[graders]]\ntype = \"{grader}\"\n{key}\n"));
+            place.work.write("suite.toml", place.work.read("suite.toml").replace(".csv", ".jsonl"));
+            let good = "{\"expected\":\"x\",\"expcted\":\"x\",\"question\":\"a\"}";
+            place.work.write("cases.jsonl", format!("{good}\n{{{member}\"id\":\"b\",\"question\":\"c\"}}\n"));
+            let ran = eval(&place, "cp-eval suite.toml --min 0");
+            // An answer can be empty, but each answer contains an empty text.
+            let is_there = present.contains(&(*member, *key)) || grader == "equals" && member.contains("\" ");
+            let is_there = is_there || grader == "equals" && member.contains("\"\"");
+            let case = format!("{grader} {member} {key}: {ran:?}");
+            assert_eq!(place.work.join("suite.eval/answers.jsonl").exists(), is_there, "{case}");
+            if is_there {
+                ran.success();
+                continue;
+            }
+            let error = ran.failed(2, "E_VALIDATION");
+            let message = error["message"].as_str().unwrap();
+            let named = if key.contains("null") { "case 1: " } else { "case b: " };
+            assert!(message.contains(named) && message.contains(&format!("the grader {grader} has nothing")), "{case}");
+        }
+    }
+    // False and 0 are expectations like others.
+    for (value, score) in [("false", 1.0), ("true", 0.0)] {
+        let place = suite("[[graders]]\ntype = \"equals\"\n[[graders]]\ntype = \"contains\"\n");
+        place.work.write("suite.toml", place.work.read("suite.toml").replace(".csv", ".jsonl"));
+        place.work.write("cases.jsonl", format!("{{\"question\":\"a\",\"expected\":{value}}}\n"));
+        place.work.write("answers", "{\"content\":\"false\"}\n");
+        eval(&place, "cp-eval suite.toml").success();
+        assert_eq!(rows(&place)[0]["score"], score, "{value}");
+    }
+}
+
+/// Each key of a suite without its last letter, and the control, the suite that has them all.
+#[test]
+fn unknown_or_missing_key_of_suite_is_named() {
+    let graders = [
+        "type = \"equals\"\nname = \"one\"\nmember = \"expected\"\nignore_case = false",
+        "type = \"contains\"\nvalue = \"x\"",
+        "type = \"schema\"",
+        "type = \"jq\"\nexpression = \"true\"",
+        "type = \"shell\"\ncommand = \"grep -q i\"\ninput = \"json\"",
+        "type = \"judge\"\nprompt = \"p.md\"\nmodel = \"stub\"",
+    ];
+    let whole = format!(
+        "{SUITE}repeats = 1\nschema = \"s.json\"\noptions = []\n[[graders]]\n{}\n",
+        graders.join("\n[[graders]]\n")
+    );
+    let keys = whole.lines().enumerate().filter_map(|(at, line)| Some((at, line.split_once(" = ")?.0)));
+    for (at, key) in keys.map(|(at, key)| (Some(at), key)).chain([(None, "")]) {
+        let place = suite("");
+        place.policy("[exec]\nallowed_commands = [\"grep\"]\n");
+        place.work.write("s.json", "true");
+        let wrong = &key[..key.len().saturating_sub(1)];
+        let lines = whole.lines().enumerate();
+        let lines =
+            lines.map(|(line, text)| if Some(line) == at { text.replacen(key, wrong, 1) } else { text.to_owned() });
+        place.work.write("suite.toml", lines.collect::<Vec<_>>().join("\n"));
+        let ran = place.shell("sh", "cp-eval suite.toml").run();
+        assert_eq!(place.work.join("suite.eval/answers.jsonl").exists(), at.is_none(), "{key}: {ran:?}");
+        if at.is_none() {
+            continue;
+        }
+        let message = ran.failed(2, "E_VALIDATION")["message"].as_str().unwrap().to_owned();
+        let named = if key == "type" {
+            "`null` is not a grader: equals,".to_owned()
+        } else {
+            format!("no key `{wrong}`, but ")
+        };
+        assert!(message.contains(&named), "{key}: {message}");
+    }
+    for grader in ["jq", "shell", "judge"] {
+        let ran = eval(&suite(&format!("[[graders]]\ntype = \"{grader}\"\n")), "cp-eval suite.toml");
+        let message = ran.failed(2, "E_VALIDATION")["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(&format!("a grader of type {grader} needs the key `")), "{message}");
+    }
+}
+
+/// Each signal in each stage that waits: what runs ends with the script, and the same command goes on from there.
+#[test]
+fn signal_ends_the_evaluation_which_resumes() {
+    for (at, signal) in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().enumerate() {
+        for (stage, grader) in [
+            ("answers", "type = \"equals\""),
+            ("judge", "type = \"judge\"\nprompt = \"p.md\"\nmodel = \"stub\""),
+            ("shell", "type = \"shell\"\ncommand = \"sleep 30\""),
+        ] {
+            let place = suite(&format!("[[graders]]\n{grader}\n"));
+            place.policy("[exec]\nallowed_commands = [\"sleep\"]\n");
+            let slow = |count: usize| "{\"content\":\"{\\\"score\\\":1}\",\"delay_ms\":400}\n".repeat(count);
+            place.work.write("answers", slow(3));
+            let answers =
+                place.work.join(if stage == "judge" { "suite.eval/judge.0" } else { "suite.eval/answers.jsonl" });
+            let lines = || std::fs::read_to_string(&answers).map_or(0, |text| text.lines().count());
+            let intents = || place.home.records("ledger/cp-exec.jsonl").len();
+            let format = ["json", "text"][at % 2];
+            let script = format!("exec cp-eval suite.toml --format {format}");
+            let ran = place.shell("sh", &script).env("CP_STUB_SCRIPT", place.work.join("answers")).start();
+            until(stage, || if stage == "shell" { intents() > 1 } else { lines() > 0 });
+            ran.signal(signal);
+            let ended = ran.wait();
+            assert_eq!(ended.status, 130, "{stage} {signal:?}: {ended:?}");
+            assert!(ended.stderr.contains("cp-eval: the evaluation was interrupted: repeat it to resume"), "{ended:?}");
+            if format == "json" {
+                let error = ended.failed(130, "E_INTERRUPTED");
+                assert_eq!(error["retryable"], true, "{error}");
+            }
+            // Nothing goes on after the end.
+            let before = (lines(), intents());
+            std::thread::sleep(std::time::Duration::from_millis(600));
+            assert_eq!((lines(), intents()), before, "{stage} {signal:?}");
+            if stage == "answers" {
+                let resumed =
+                    eval(&place, "cp-eval suite.toml; grep -c '\"event\":\"llm.request\"' $CP_HOME/ledger/*llm*");
+                // One request was under way.
+                assert!(["3", "4"].contains(&resumed.stdout.lines().last().unwrap()), "{resumed:?}");
+                assert_eq!(rows(&place).len(), 3, "{resumed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn failure_that_is_not_of_the_answers_has_its_code() {
+    for (options, exit, code) in [
+        ("--format text >/dev/full", 1, ""),
+        ("--format json >/dev/full", 1, ""),
+        (">&-", 1, ""),
+        ("--junit nowhere/j.xml", 1, "E_IO"),
+        ("--markdown nowhere/m.md", 1, "E_IO"),
+        ("--out cases.csv/x", 1, "E_IO"),
+        ("--jobs 0", 2, "E_USAGE"),
+        ("--repeats 0", 2, "E_VALIDATION"),
+        ("--no-worse-than nowhere", 3, "E_NOT_FOUND"),
+        ("; rm p.md; cp-eval suite.toml --out other", 3, "E_NOT_FOUND"),
+        ("| true", 0, ""),
+    ] {
+        let place = suite("[[graders]]\ntype = \"equals\"\n");
+        let ran = eval(&place, &format!("cp-eval suite.toml {options}"));
+        assert_eq!(ran.status, exit, "{options}: {ran:?}");
+        assert!(exit == 0 || ran.stderr.contains("cp-eval: "), "{options}: {ran:?}");
+        assert!(!ran.stderr.contains("resume"), "repeating it does not help: {options}: {ran:?}");
+        let closing = ran.stdout.lines().last().map(|_| ran.closing());
+        assert_eq!(
+            closing.map_or(Value::Null, |closing| closing["error"]["code"].clone()).as_str().unwrap_or(""),
+            code
+        );
+    }
 }
