@@ -16,7 +16,7 @@ pub(crate) static EVENTS: LazyLock<BTreeMap<String, Event>> =
 #[derive(Deserialize)]
 pub(crate) struct Event {
     /// The parts of its line for a person. In a part `{a|b}` is the first member of the data that the entry has, as a
-    /// path; a part whose member is not there is left out.
+    /// path; a part one of whose members is not there is left out, and the first part without its separator.
     #[serde(default)]
     pub line: Vec<String>,
     pub pair: Option<Pair>,
@@ -38,15 +38,20 @@ const LONGEST: usize = 160;
 
 /// The line about an event with this data. None if the event is not in the table or has none of the members.
 pub(crate) fn line_of(event: &str, data: &Value) -> Option<String> {
-    let line: String = EVENTS.get(event)?.line.iter().filter_map(|part| filled(part, data)).collect();
+    let mut line = String::new();
+    for part in &EVENTS.get(event)?.line {
+        let part = if line.is_empty() { part.trim_start_matches([',', ':', ' ']) } else { part };
+        line.extend(filled(part, data));
+    }
     (!line.is_empty()).then_some(line)
 }
 
 fn filled(part: &str, data: &Value) -> Option<String> {
-    let (before, rest) = part.split_once('{')?;
+    let Some((before, rest)) = part.split_once('{') else { return Some(part.to_owned()) };
     let (paths, after) = rest.split_once('}')?;
     let value = paths.split('|').find_map(|path| data.pointer(&format!("/{path}")).filter(|value| !value.is_null()))?;
-    (value != &Value::Bool(false)).then(|| format!("{before}{}{after}", shortened(&shown(value))))
+    let after = filled(after, data).filter(|_| value != &Value::Bool(false))?;
+    Some(format!("{before}{}{after}", shortened(&shown(value))))
 }
 
 /// The beginning of a text, in one line.
@@ -91,5 +96,31 @@ mod tests {
         }
         assert_eq!(line_of("exec.intent", &json!({})), None);
         assert_eq!(line_of("note", &json!({"line": "x"})), None);
+    }
+
+    /// Each event of the table with each of its members alone, each left out, and all of them.
+    #[test]
+    fn line_of_any_members_has_neither_placeholder_nor_leading_separator() {
+        for (event, row) in EVENTS.iter() {
+            let paths =
+                row.line.iter().flat_map(|part| part.split('{').skip(1).filter_map(|rest| rest.split_once('}')));
+            let paths: Vec<&str> = paths.filter_map(|(paths, _)| paths.split('|').next()).collect();
+            let data_of = |chosen: &dyn Fn(usize) -> bool| {
+                let mut data = json!({});
+                for (_, path) in paths.iter().enumerate().filter(|(at, _)| chosen(*at)) {
+                    let object = path.split('/').fold(&mut data, |object, name| &mut object[name]);
+                    *object = path.to_uppercase().into();
+                }
+                data
+            };
+            let whole = line_of(event, &data_of(&|_| true)).unwrap_or_default();
+            assert!(paths.iter().all(|path| whole.contains(&path.to_uppercase())), "{event}: {whole}");
+            for at in 0..paths.len() {
+                for data in [data_of(&|one| one == at), data_of(&|one| one != at), data_of(&|one| one >= at)] {
+                    let line = line_of(event, &data).unwrap_or_default();
+                    assert!(!line.contains(['{', '}']) && !line.starts_with([',', ':', ' ']), "{event} {data}: {line}");
+                }
+            }
+        }
     }
 }
