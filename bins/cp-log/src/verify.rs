@@ -18,7 +18,7 @@ use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
 use serde::Serialize;
 
-use crate::reading::{Group, Target, await_input, beginnings, to_prove};
+use crate::reading::{Group, Target, await_input, beginnings, no_ledger, not_a_ledger, to_prove};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -86,6 +86,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if context.out.is_prose() && sum.ledgers > 0 {
         context.out.piece(&(sum.text() + "\n"))?;
     }
+    if sum.ledgers == 0 && failure.is_none() {
+        return Err(no_ledger(&args.files, context));
+    }
     failure.map_or(Ok(()), Err)
 }
 
@@ -100,7 +103,7 @@ fn report_outcome(
     let is_text = context.out.is_prose();
     let is_read = outcome.is_ok();
     let error = match outcome {
-        Ok(verified) if !target.must_be_ledger() && verified.is_foreign() => {
+        Err(e) if !target.must_be_ledger() && e.code() == Code::Validation => {
             context.out.item_skipped();
             let message = format!("{} is not a ledger", target.shown().display());
             context.out.notice("not_a_ledger", Severity::Info, message);
@@ -167,17 +170,20 @@ impl<'a> Walk<'a> {
         let path = &target.path;
         let can_be_read_twice = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
         let mut report = self.lines(path, context)?;
-        if !can_be_read_twice {
-            if self.required.checkpoint.is_some() || !self.required.keys.is_empty() {
-                return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
-                    .hint("name the file instead of -"));
-            }
-            report.not_proved("beside", "what comes through a pipe can be read only once: name the file");
-        } else if report.lines == 0 || report.unchained < report.lines {
+        // What was signed was a ledger.
+        if report.bytes > 0 && !report.is_claimed && self.signed.is_none() {
+            return Err(not_a_ledger(target));
+        }
+        if can_be_read_twice {
             report = self.whole.file(path, report)?;
             if self.group.files.last().is_some_and(|last| last.path == *path) {
                 self.end(&mut report);
             }
+        } else if self.required.checkpoint.is_some() || !self.required.keys.is_empty() {
+            return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
+                .hint("name the file instead of -"));
+        } else {
+            report.not_proved("beside", "what comes through a pipe can be read only once: name the file");
         }
         report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
         if report.in_flight {
@@ -294,24 +300,10 @@ impl Verified {
         Self { file: path.display().to_string(), intact: report.fault_count == 0, tail, report }
     }
 
-    /// True if all lines are JSON that claims no place in a chain.
-    fn is_unchained(&self) -> bool {
-        self.report.lines > 0 && self.report.unchained == self.report.lines
-    }
-
-    /// True if nothing in it is a line of a ledger.
-    fn is_foreign(&self) -> bool {
-        self.report.first_seq.is_none() && self.report.proved.is_empty() && self.is_unchained()
-    }
-
     /// The error that stands for the faults, with the message of the first.
     fn error(&self) -> Option<Error> {
-        let Report { lines, faults, fault_count, .. } = &self.report;
+        let Report { faults, fault_count, .. } = &self.report;
         let first = faults.first()?;
-        if self.is_unchained() {
-            let message = format!("not a ledger: its {lines} lines are JSON without hashes, so nothing proves them");
-            return Some(Error::validation(message).in_file(Path::new(&self.file)).with("lines", *lines));
-        }
         let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
         let more = if *fault_count > 1 { format!("; {fault_count} faults in all") } else { String::new() };
         let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);

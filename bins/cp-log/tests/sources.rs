@@ -118,30 +118,58 @@ fn named_pipes_are_read_like_standard_input() {
 }
 
 #[test]
-fn a_file_without_hashes_is_refused() {
-    let place = Ledgers::new();
-    let text = "{\"event\":\"start\"}\n{\"event\":\"end\"}\n";
-    place.work.write("f.jsonl", text);
-    for words in [
-        &["query", "f.jsonl"][..],
-        &["query", "--reverse", "f.jsonl"],
-        &["stats", "f.jsonl"],
-        &["follow", "f.jsonl"],
-        &["audit", "f.jsonl"],
-        &["bundle", "f.jsonl"],
-        &["repair", "f.jsonl"],
-        &["append", "-f", "f.jsonl", "m"],
-        &["append", "-f", "f.jsonl"],
-        &["tee", "f.jsonl"],
+fn file_of_another_program_is_refused_and_damaged_ledger_is_not_one() {
+    let place = Ledgers::with(4);
+    let ledger = String::from_utf8(place.work.bytes("l.jsonl")).unwrap();
+    let readers: [&[&str]; 6] =
+        [&["query"], &["query", "--reverse"], &["stats"], &["audit"], &["verify"], &["verify", "--complete"]];
+    let others: [&[&str]; 5] = [&["follow"], &["bundle"], &["repair"], &["append", "m", "-f"], &["tee"]];
+    for text in [
+        "{\"event\":\"start\"}\n{\"event\":\"end\"}\n",
+        "{\"seq\":0,\"event\":\"start\"}\n",
+        "{\"id\":1,\"at\":{\"hash\":\"sha256:00\",\"prev\":null}}\n",
+        "# A title\n\nA text.\n",
+        "[1, 2]\n",
+        "[1, 2]",
+        "{\"event\":\n\u{0}\n",
     ] {
-        assert_eq!(place.closing(words, "a line\n", 2)["error"]["code"], "E_VALIDATION", "{words:?}");
-        assert_eq!(place.work.read("f.jsonl"), text, "{words:?}");
+        place.work.write("f.jsonl", text);
+        for words in readers.iter().chain(&others) {
+            let words = [*words, &["f.jsonl"]].concat();
+            assert_eq!(place.closing(&words, "a line\n", 2)["error"]["code"], "E_VALIDATION", "{words:?} {text:?}");
+            assert_eq!(place.work.read("f.jsonl"), text, "{words:?}");
+        }
+        assert_eq!(place.closing(&["verify", "-"], text, 2)["error"]["code"], "E_VALIDATION", "{text:?}");
+        // Beside a ledger it is passed over, and alone it is no proof.
+        for verb in ["verify", "audit"] {
+            place.sh(&format!("cp-log {verb} .")).success();
+            place.sh(&format!("mkdir d; cp f.jsonl d; cp-log {verb} d")).failed(3, "E_NOT_FOUND");
+        }
     }
-    let error = place.closing(&["verify", "f.jsonl"], "", 2)["error"].take();
-    assert_eq!((&error["code"], &error["details"]["lines"]), (&json!("E_VALIDATION"), &json!(2)));
-    // Positive control: a ledger whose lines are all damaged is damaged, and not somebody else's.
-    place.ledger("l.jsonl", 2);
-    let text = String::from_utf8(place.work.bytes("l.jsonl")).unwrap();
-    place.work.write("l.jsonl", text.replace("\"prev\":\"sha256:", "\"prev\":\"sha256:x"));
-    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 1)["error"]["code"], "E_INTEGRITY");
+    // Damage, wherever it is, does not make it a file of another program.
+    place.sh("rm -r d f.jsonl").success();
+    let lines: Vec<&str> = ledger.lines().collect();
+    let whole = lines.join("\n");
+    for damaged in [
+        whole.replacen(lines[0], "x", 1),
+        whole.replacen(lines[0], "", 1),
+        whole.replace(lines[3], "x").replace(lines[0], "{}"),
+        whole.replace(lines[3], "x").replace("{\"seq\":", "{\"sex\":"),
+        whole.replace("\"prev\":\"sha256:", "\"prev\":\"sha256:x"),
+        whole.replace("\"hash\":\"sha256:", "\"hush\":\"sha256:"),
+    ] {
+        place.work.write("l.jsonl", damaged.clone() + "\n");
+        for words in readers {
+            let ran = place.run(&[words, &["l.jsonl"]].concat()).code(1);
+            assert_eq!(ran.first_error()["code"], "E_INTEGRITY", "{words:?} {damaged}");
+        }
+        assert_eq!(place.closing(&["verify", "-"], &(damaged + "\n"), 1)["error"]["code"], "E_INTEGRITY");
+        place.sh("cp-log verify .").code(1);
+    }
+    // Nor does a file of another program in the place of a ledger of a home, or of one that was signed.
+    place.sh("cp-log append m && echo text >$CP_HOME/ledger/cp-log.jsonl").success();
+    place.sh("cp-log verify </dev/null").failed(1, "E_INTEGRITY");
+    place.work.write("l.jsonl", &ledger);
+    place.sh("cp-log keygen k && cp-log checkpoint -f l.jsonl --sign-with k && echo text >l.jsonl").success();
+    place.sh("cp-log verify .").failed(1, "E_INTEGRITY");
 }

@@ -105,7 +105,7 @@ pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Gro
         let are_ledgers: Vec<bool> = group.files.iter().map(is_ledger).collect::<Result<_>>()?;
         groups.extend(are_ledgers.contains(&true).then_some(group));
     }
-    Ok(groups)
+    if groups.is_empty() { Err(no_ledger(operands, context)) } else { Ok(groups) }
 }
 
 /// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what
@@ -137,12 +137,14 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Gr
             format!("name {}; cp-log verify - reads the lines of a segment alone", ledger_of(&part.path).display());
         return Err(Error::usage("a closed segment is proved with its ledger").in_file(&part.path).hint(hint));
     }
-    if !groups.is_empty() {
-        return Ok(groups);
-    }
+    if groups.is_empty() { Err(no_ledger(operands, context)) } else { Ok(groups) }
+}
+
+/// The error about places without a ledger, where nothing would be proved.
+pub(crate) fn no_ledger(operands: &[PathBuf], context: &Context) -> Error {
     let places: Vec<String> = operands.iter().map(|path| path.display().to_string()).collect();
     let place = if places.is_empty() { context.home.root().display().to_string() } else { places.join(", ") };
-    Err(Error::not_found(format!("no ledger in {place}")).hint("name a ledger, or a directory with ledgers"))
+    Error::not_found(format!("no ledger in {place}")).hint("name a ledger, or a directory with ledgers")
 }
 
 /// The error about a ledger that was removed as a whole.

@@ -18,12 +18,12 @@ use cp_ledger::proof::leaves::head_of;
 use cp_ledger::read::source::is_stdin;
 
 pub(crate) use self::files::{
-    Group, Rank, Target, await_input, check_run, ledger_of_run, ledgers, refuse_waiting_input, to_prove, to_read,
-    without_mark,
+    Group, Rank, Target, await_input, check_run, ledger_of_run, ledgers, no_ledger, refuse_waiting_input, to_prove,
+    to_read, without_mark,
 };
 pub(crate) use self::merge::{Head, Merge, Place};
 pub(crate) use self::printer::Printer;
-pub(crate) use self::reader::{Direction, Reader, Step, View, is_ledger_or_empty, step};
+pub(crate) use self::reader::{Direction, Reader, Step, View, is_ledger_or_empty, not_a_ledger, step};
 pub(crate) use self::select::{Filters, Select};
 pub(crate) use self::unpacked::{Part, Start, line_of};
 

@@ -159,13 +159,15 @@ impl Reader {
 
 /// True if a file is a ledger, or empty. One that was named must be.
 pub(crate) fn is_ledger_or_empty(file: &File, size: u64, target: &Target) -> Result<bool> {
-    if size == 0 || is_ledger_file(file, &target.path) {
+    if size == 0 || is_ledger_file(file, &target.path)? {
         return Ok(true);
     }
-    if target.must_be_ledger() {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
-    }
-    Ok(false)
+    if target.must_be_ledger() { Err(not_a_ledger(target)) } else { Ok(false) }
+}
+
+/// The error about a file of another program.
+pub(crate) fn not_a_ledger(target: &Target) -> Error {
+    Error::validation("not a ledger: none of its lines is a line of a ledger").in_file(&target.shown())
 }
 
 /// The step of a line; `None` if it does not match. `number` is which line of the file it is, from 1; 0 if that is not

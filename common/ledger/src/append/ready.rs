@@ -104,7 +104,7 @@ impl Ledger {
             }
             Last::Intact { seq, hash, .. } => (seq + 1, hash),
             Last::Damaged => return Err(damaged(&self.path, tail.start)),
-            Last::None if size > 0 && !self.is_torn_creation()? => return Err(not_a_ledger(&self.path)),
+            Last::None if size > 0 && !Line::is_torn_creation(&self.head()?) => return Err(not_a_ledger(&self.path)),
             Last::None => (0, Hash::of(b"")),
         };
         if let Some(signed) = self.signed_beyond(tail.last)? {
@@ -217,19 +217,11 @@ impl Ledger {
             Some(first) if first.is_event("ledger.open") => {}
             _ => match self.tail(self.size()?)?.last {
                 Last::Intact { .. } => {}
-                Last::None if self.is_torn_creation()? => {}
+                Last::None if Line::is_torn_creation(&self.head()?) => {}
                 Last::None | Last::Damaged => return Err(not_a_ledger(&self.path)),
             },
         }
         Ok(())
-    }
-
-    /// True if a file without a whole line is what a crash left of a new ledger.
-    fn is_torn_creation(&self) -> Result<bool> {
-        const START: &[u8] = b"{\"seq\":0,\"ts\":\"";
-        let head = self.head()?;
-        let head = &head[..head.len().min(START.len())];
-        Ok(START.starts_with(head) || head.iter().all(|byte| *byte == 0))
     }
 
     fn head(&self) -> Result<Vec<u8>> {

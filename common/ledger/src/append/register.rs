@@ -10,8 +10,9 @@ use cp_common::wire::Receipt;
 
 use super::{Ledger, Sync};
 use crate::format::Entry;
-use crate::read::lines;
 use crate::read::segments::segments_of;
+use crate::read::tail::is_ledger_file;
+use crate::read::{lines, open};
 
 /// The home's own ledger.
 const OWN: &str = "ledger/cp-log.jsonl";
@@ -37,7 +38,8 @@ fn record(home: &Path, event: &str, file: &str, sync: Sync) -> Result<Receipt> {
 
 /// The ledgers below a home that its own ledger names, that are not there, and that nobody removed on record.
 pub fn missing(home: &Path) -> Result<BTreeSet<PathBuf>> {
-    let (own, mut named) = (home.join(OWN), BTreeSet::new());
+    let own = home.join(OWN);
+    let mut named: BTreeSet<PathBuf> = own.is_file().then(|| OWN.into()).into_iter().collect();
     let mut files = segments_of(&own)?;
     files.extend(own.is_file().then(|| own.clone()));
     for file in files {
@@ -55,6 +57,16 @@ pub fn missing(home: &Path) -> Result<BTreeSet<PathBuf>> {
             }
         }
     }
-    named.retain(|file| !home.join(file).exists());
+    named.retain(|file| !is_there(&home.join(file)));
     Ok(named)
+}
+
+/// True if a ledger is still one, or was emptied: a file of another program in its place is not.
+fn is_there(ledger: &Path) -> bool {
+    match open(ledger) {
+        Ok(file) => {
+            file.metadata().is_ok_and(|metadata| metadata.len() == 0) || is_ledger_file(&file, ledger).unwrap_or(true)
+        }
+        Err(_) => ledger.exists(),
+    }
 }

@@ -127,6 +127,19 @@ impl<'a> Line<'a> {
         shaped.then_some(Self { bytes, seq, body })
     }
 
+    /// True if bytes are a stored line, also a damaged one: their beginning or their end has its shape.
+    pub fn is_claimed(bytes: &[u8]) -> bool {
+        let ts = claimed_seq(bytes).and_then(|(_, rest)| rest.strip_prefix(TS)?.get(..TS_LEN));
+        let end = bytes.len().checked_sub(TAIL_LEN).map(|at| &bytes[at..]);
+        ts.is_some_and(is_time) || end.is_some_and(|end| end.starts_with(HASH))
+    }
+
+    /// True if a file whose only line is not whole is what a crash left of a new ledger.
+    pub fn is_torn_creation(bytes: &[u8]) -> bool {
+        const START: &[u8] = b"{\"seq\":0,\"ts\":\"";
+        START.starts_with(&bytes[..bytes.len().min(START.len())]) || bytes.iter().all(|byte| *byte == 0)
+    }
+
     /// The bytes, without the line feed.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes

@@ -8,7 +8,7 @@ use cp_common::{Result, json, signals};
 use serde::Serialize;
 
 use crate::blob;
-use crate::format::line::{Hash, Line, claimed_seq, inside, members};
+use crate::format::line::{Hash, Line, claimed_seq};
 use crate::proof::leaves::origin_in;
 use crate::proof::{CHECKPOINT, FAULTS_LISTED, Fault, Kind, NotProved, RECOVERED, SEAL};
 use crate::read::{End, Raw, lines};
@@ -56,9 +56,9 @@ pub struct Report {
     /// The hash of the last intact line, which stands for all lines before it.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub hash: Option<Hash>,
-    /// How many lines are JSON objects that claim no place in a chain: those of other programs.
+    /// True if one of them is a line of a ledger, also a damaged one. A file of another program has none.
     #[serde(skip)]
-    pub unchained: u64,
+    pub is_claimed: bool,
     /// True if bytes follow the last line feed.
     #[serde(skip)]
     pub in_flight: bool,
@@ -122,6 +122,7 @@ pub fn verify(
             progress(raw.offset, size);
             told = raw.offset + STRIDE;
         }
+        pass.report.is_claimed = pass.report.is_claimed || raw.is_claimed();
         if raw.end == End::File {
             pass.report.in_flight = true;
             if options.closed {
@@ -150,7 +151,6 @@ impl Pass {
         let end = self.report.end;
         let damaged = |hashes| State { hashes, intact: false, slack: end.slack + 1, ..end };
         let Some(line) = raw.stored() else {
-            self.report.unchained += u64::from(raw.end != End::Limit && is_unchained(raw.bytes));
             let what = if raw.end == End::Limit { "the line is too long" } else { "not the shape of a line" };
             self.report.fault(raw, Kind::Shape, what);
             self.report.end = damaged(None);
@@ -185,14 +185,6 @@ impl Pass {
 /// True if a line refers to other lines or to files beside the ledger.
 fn refers(line: &Line<'_>) -> bool {
     [SEAL, CHECKPOINT, RECOVERED].iter().any(|event| line.is_event(event)) || blob::is_referred_to(line.body())
-}
-
-/// True if a line is a JSON object without a hash: a line of another program, rather than one of ours that was damaged.
-fn is_unchained(bytes: &[u8]) -> bool {
-    let mut text = Vec::with_capacity(bytes.len());
-    let is_json = json::normalize(bytes, &mut text).is_ok();
-    let claims = |name: &[u8]| matches!(name, b"hash" | b"prev" | b"entry_hash" | b"previous_hash");
-    is_json && inside(&text).is_some_and(|object| !members(object).any(|(name, _)| claims(name)))
 }
 
 /// Why an intact line does not follow what is before it, if it does not.

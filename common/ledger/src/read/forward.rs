@@ -42,6 +42,12 @@ impl<'a> Raw<'a> {
     pub fn stored(&self) -> Option<Line<'a>> {
         if self.end == End::LineFeed { Line::parse(self.bytes) } else { None }
     }
+
+    /// True if it is a line of a ledger, also a damaged one or the beginning of the first.
+    pub fn is_claimed(&self) -> bool {
+        let is_torn_creation = self.end == End::File && self.number == 1 && Line::is_torn_creation(self.bytes);
+        is_torn_creation || Line::is_claimed(self.bytes)
+    }
 }
 
 /// Where lines come from.

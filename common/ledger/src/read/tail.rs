@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 use sha2::{Digest, Sha256};
 
-use super::forward::{BLOCK, End, Raw, read_at};
+use super::forward::{BLOCK, End, Lines, Raw, read_at};
 use super::source::{Source, open_source};
 use crate::format::line::{HARD_LIMIT, Hash, Line};
 
@@ -140,15 +140,18 @@ pub fn for_blocks(file: &File, from: u64, to: u64, mut each: impl FnMut(&[u8]) -
     Ok(())
 }
 
-/// True if an open file holds a line of ours at its beginning or at its end.
-pub fn is_ledger_file(file: &File, path: &Path) -> bool {
-    let mut head = vec![0; FIRST];
-    let read = read_at(file, &mut head, 0).unwrap_or(0);
-    if head[..read].split(|byte| *byte == b'\n').next().is_some_and(|line| Line::parse(line).is_some()) {
-        return true;
+/// True if an open file holds a line of a ledger, also a damaged one. Only a file of another program is read whole.
+pub fn is_ledger_file(file: &File, path: &Path) -> Result<bool> {
+    let opened = file.try_clone().and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (size, file) = opened.map_err(|e| Error::io("cannot read", e).in_file(path))?;
+    let mut lines = Lines::new(file, path, 0, size);
+    while let Some(raw) = lines.next()? {
+        if raw.is_claimed() {
+            return Ok(true);
+        }
+        signals::check()?;
     }
-    let size = file.metadata().map_or(0, |metadata| metadata.len());
-    Tail::read(file, path, size).is_ok_and(|tail| matches!(tail.last, Last::Intact { .. }))
+    Ok(false)
 }
 
 /// Reads the lines of a file from the last to the first.
