@@ -11,7 +11,7 @@ use cp_common::{Code, Context, Error, Result};
 use tempfile::TempDir;
 
 use crate::launcher::check_fetch;
-use crate::narrowed::narrowed;
+use crate::narrowed::{expanded, narrowed};
 use crate::policy::{LIFETIME, Policy, Sandbox, Spec, Table, is_name, list};
 
 /// The variables of a server outside the sandbox.
@@ -137,7 +137,8 @@ impl Launcher {
         } else {
             let mut listed = list(&self.policy.exec, "path");
             let ours = program.starts_with("cp-").then(|| coprocess::find(program).ok()).flatten();
-            ours.or_else(|| coprocess::on_path(program))
+            ours.or_else(|| self.pinned(program))
+                .or_else(|| coprocess::on_path(program))
                 .or_else(|| listed.find_map(|directory| coprocess::find(&format!("{directory}/{program}")).ok()))
         };
         let path = path.ok_or_else(|| {
@@ -146,6 +147,15 @@ impl Launcher {
         })?;
         *program = std::path::absolute(path)?.display().to_string();
         Ok(argv)
+    }
+
+    /// The file that the policy has for a name, which cp-exec starts too: on PATH it may be a script that starts another.
+    fn pinned(&self, name: &str) -> Option<PathBuf> {
+        let governs = |directory: &str| self.base.starts_with(expanded(&self.policy, directory));
+        let projects = self.policy.project.iter().filter(|(directory, _)| governs(directory));
+        let mut tables = projects.filter_map(|(_, table)| table.as_table()).chain([&self.policy.exec]);
+        let pin = tables.find_map(|table| table.get("pin")?.get(name)?.as_str())?;
+        coprocess::find(&expanded(&self.policy, pin)).ok()
     }
 
     /// cp-exec as a chain loader of the server, which uses our pipes.
@@ -211,6 +221,23 @@ mod tests {
         let found = spec("sh").unwrap().argv;
         assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");
         assert_eq!(spec("/bin/sh").unwrap().argv[0], "/bin/sh");
+        // The same file as for cp-exec, in a project before all.
+        let mut launcher = launcher.clone();
+        let parse = |text: &str| toml::from_str::<Policy>(text).unwrap();
+        for (text, file) in [
+            ("[exec.pin]\nsh = \"/bin/cat\"\n", "/bin/cat"),
+            ("[exec.pin]\nsh = \"~/cat\"\n", "/bin/cat"),
+            ("[exec.pin]\nsh = \"/bin/ls\"\n[project.\"~\"]\npin = { sh = \"/bin/cat\" }\n", "/bin/cat"),
+            ("[exec.pin]\nsh = \"/bin/cat\"\n[project.\"/x\"]\npin = { sh = \"/bin/ls\" }\n", "/bin/cat"),
+            ("[exec.pin]\nsh = \"/none\"\n", &*found[0]),
+        ] {
+            launcher.policy = parse(text);
+            launcher.policy.tilde = Some("/bin".to_owned());
+            launcher.base = PathBuf::from("/bin/project");
+            assert_eq!(launcher.spec("s", Some(vec!["sh".to_owned()])).unwrap().argv, [file], "{text}");
+        }
+        launcher.policy = Policy::default();
+        let spec = |program: &str| launcher.spec("s", Some(vec![program.to_owned(), "-x".to_owned()]));
         assert!(spec("no-such-program").unwrap_err().hint_text().unwrap().contains("write its path"));
     }
 }

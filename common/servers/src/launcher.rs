@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, coprocess};
 use serde::Deserialize;
 
 use crate::policy::{LONGEST_NAME, Sandbox, Spec, is_in_names};
@@ -115,10 +115,17 @@ fn hint(spec: &Spec, message: &str) -> Option<String> {
     let mut paths =
         words.filter(|word| word.starts_with('/') && spec.argv.first().is_none_or(|program| program != word));
     let hidden = paths.find(|path| is_refused && Path::new(path).exists());
-    let needed = hidden.map_or_else(
-        || format!("what it needs in the sandbox is read, write, env or network {place}"),
-        |path| format!("the sandbox hides that file: read = [\"{path}\"] {place}"),
-    );
+    let needed = match hidden.map(|path| (path, coprocess::find(path).ok().and(Path::new(path).parent()))) {
+        None => format!("what it needs in the sandbox is read, write, env or network {place}"),
+        // A program seldom comes alone.
+        Some((_, Some(beside))) => {
+            format!(
+                "the sandbox hides that program: add \"{}/**\" to execute in [paths] of the policy",
+                beside.display()
+            )
+        }
+        Some((path, None)) => format!("the sandbox hides that file: read = [\"{path}\"] {place}"),
+    };
     (spec.table.sandbox == Sandbox::Tool).then_some(needed)
 }
 
@@ -196,6 +203,8 @@ mod tests {
         };
         let hidden = hinted("open '/etc/passwd': Permission denied", Sandbox::Tool).unwrap();
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");
+        let program = hinted("/x/sh: line 1: /bin/cat: Permission denied", Sandbox::Tool).unwrap();
+        assert!(program.contains("add \"/bin/**\" to execute in [paths]"), "{program}");
         assert!(hinted("/etc/passwd is strange", Sandbox::Tool).unwrap().contains("network in [mcp.s]"));
         assert_eq!(hinted("it ended", Sandbox::None), None);
     }

@@ -124,7 +124,7 @@ pub(crate) struct Policy {
     pub(crate) paths: toml::Table,
     pub(crate) project: toml::Table,
     pub(crate) tools: toml::Table,
-    /// The home directory of the policy's owner, if another user runs this program.
+    /// The home directory of the policy's owner.
     #[serde(skip)]
     pub(crate) tilde: Option<String>,
 }
@@ -140,7 +140,8 @@ impl Policy {
         });
         let policy = checked.map_err(|e| e.in_file(&file).fatal())?;
         let is_other = owner != rustix::process::getuid().as_raw();
-        Ok(Self { tilde: is_other.then(|| home_of(owner).display().to_string()), ..policy })
+        let home = if is_other { Some(home_of(owner)) } else { std::env::home_dir() };
+        Ok(Self { tilde: home.map(|home| home.display().to_string()), ..policy })
     }
 
     /// The table of a server. The default is the sandbox, without a name of the network.
