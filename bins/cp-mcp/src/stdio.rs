@@ -179,19 +179,12 @@ pub(crate) struct Item<'a> {
     /// The message.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>"))]
-    message: Option<&'a RawValue>,
+    pub(crate) message: Option<&'a RawValue>,
     #[serde(flatten)]
-    offers: Option<Offers>,
+    pub(crate) offers: Option<Offers>,
     /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted")]
-    untrusted: Vec<&'static str>,
-}
-
-impl Item<'_> {
-    /// What servers offer.
-    pub(crate) fn of_servers(offers: Offers) -> Self {
-        Self { offers: Some(offers), untrusted: vec!["/servers", "/tools"], ..Self::default() }
-    }
+    pub(crate) untrusted: Vec<&'static str>,
 }
 
 impl Reply for Item<'_> {

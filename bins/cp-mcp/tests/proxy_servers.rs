@@ -106,3 +106,54 @@ fn cp_mcp_is_a_server_of_a_run() {
     let noted = entries.iter().find(|entry| !entry["data"]["server"]["protocol"].is_null()).unwrap();
     assert_eq!(noted["data"]["server"]["sandbox"], "none", "{noted}");
 }
+
+/// Servers that answer beside those that do not, in each format.
+#[test]
+fn list_reports_each_server_that_fails() {
+    let place = Place::of("cp-mcp");
+    for (good, bad, status, code) in
+        [(1, 0, 0, None), (0, 1, 7, Some("E_SERVER")), (1, 2, 1, Some("E_PARTIAL")), (0, 2, 7, Some("E_SERVER"))]
+    {
+        let answering = (0..good).map(|at| format!("--mcp=good{at}=cp-mcp serve"));
+        let servers: Vec<String> = answering.chain((0..bad).map(|at| format!("--mcp=bad{at}=/bin/false"))).collect();
+        let list = |format: &str| {
+            let ran = place.subject().args(["call", "--list", "--format", format]).args(&servers).run();
+            assert_eq!(ran.status, status, "{ran:?}");
+            for at in 0..bad {
+                assert!(ran.stderr.contains(&format!("the server bad{at} ended before it answered")), "{ran:?}");
+            }
+            ran
+        };
+        let text = list("text");
+        assert_eq!(text.stdout.contains("good0/cp_read "), good == 1, "{text:?}");
+        let closing = list("json").closing();
+        assert_eq!(closing["error"]["code"].as_str(), code, "{closing}");
+        let counts = if code.is_some() { &closing["error"]["details"] } else { &closing["data"] };
+        assert_eq!((&counts["failed"], &counts["succeeded"]), (&json!(bad), &json!(good)), "{closing}");
+    }
+}
+
+/// A program on PATH that starts another one, which the sandbox hides: the line of the hint lets it start, and the file
+/// that the policy pins the name to starts without it.
+#[test]
+fn program_behind_a_script_starts_by_hint_or_by_pin() {
+    let place = Place::of("cp-mcp");
+    let directory = place.root.directory("aside/libexec").to_path_buf();
+    let real = place.root.executable("aside/libexec/real", "#!/bin/sh\necho really >&2; exit 1\n");
+    place.root.executable("bin/shim", format!("#!/bin/sh\nexec {} \"$@\"\n", real.display()));
+    let list = |policy: &str| {
+        place.policy(policy);
+        let program = place.subject().also_on_path(place.root.join("bin"));
+        program.args(["call", "--json", "--list", "--mcp", "z=shim"]).run().first_error()
+    };
+    let pattern = format!("{}/**", directory.display());
+    let hidden = list("[exec]\nnetwork = []\n");
+    let hint = hidden["details"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.contains(&format!("add \"{pattern}\" to execute in [paths]")), "{hidden}");
+    for policy in
+        [format!("[paths]\nexecute = [\"{pattern}\"]\n"), format!("[exec.pin]\nshim = \"{}\"\n", real.display())]
+    {
+        let started = list(&policy);
+        assert!(started["message"].as_str().unwrap().contains("really"), "{policy}: {started}");
+    }
+}

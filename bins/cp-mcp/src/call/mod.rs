@@ -81,23 +81,27 @@ fn specs(args: &Args, launcher: &Launcher) -> Result<Vec<Spec>> {
 }
 
 impl Calls {
-    /// Prints what the servers offer, in one record.
+    /// Prints what the servers offer, in one record, and then the failure of each that does not answer.
     fn list(&mut self, context: &mut Context) -> Result<()> {
-        let mut all = Offers::default();
+        let (mut all, mut failed) = (Offers::default(), Vec::new());
         for server in &mut self.servers {
             match server.offers(context) {
                 Ok((offering, tools)) => {
+                    context.out.item_succeeded();
                     all.servers.push(offering);
                     all.tools.extend(tools);
                 }
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => {
-                    let (name, error) = (server.gate.name.clone(), error.to_value());
-                    all.servers.push(OfferingServer { name, error, ..OfferingServer::default() });
+                    let (name, shown) = (server.gate.name.clone(), error.to_value());
+                    all.servers.push(OfferingServer { name, error: shown, ..OfferingServer::default() });
+                    failed.push(error);
                 }
             }
         }
-        context.out.record(Kind::Item, &Item::of_servers(all))?;
+        let item = Item { offers: Some(all), untrusted: vec!["/servers", "/tools"], ..Item::default() };
+        context.out.record(Kind::Item, &item)?;
+        failed.into_iter().try_for_each(|error| context.out.item_failed(error))?;
         context.out.flush()
     }
 }

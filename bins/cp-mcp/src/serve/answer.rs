@@ -134,9 +134,10 @@ impl Answer {
 
 /// The hint of cp-exec at the end of a text, with the tool names of this server.
 fn in_our_names(text: &str) -> String {
-    const NAMES: [(&str, &str); 4] = [
-        (r#"send filesystem {"operation":"read_file","#, "use cp_read {"),
-        (r#"send filesystem {"operation":"list_directory","#, "use cp_read {"),
+    const NAMES: [(&str, &str); 5] = [
+        ("filesystem.", ""),
+        ("read_file", "cp_read"),
+        ("list_directory", "cp_read"),
         ("edit_file", "cp_edit"),
         ("write_file", "cp_write"),
     ];
@@ -150,8 +151,8 @@ mod tests {
 
     #[test]
     fn hint_uses_names_of_this_server() {
-        let text = "x\nHint: send filesystem {\"operation\":\"read_file\",\"path\":\".\"}";
-        assert_eq!(in_our_names(text), "x\nHint: use cp_read {\"path\":\".\"}");
+        let text = "x\nHint: for a directory use filesystem.list_directory";
+        assert_eq!(in_our_names(text), "x\nHint: for a directory use cp_read");
         let text = "write_file said edit_file\nHint: use edit_file to change it";
         assert_eq!(in_our_names(text), "write_file said edit_file\nHint: use cp_edit to change it");
         assert_eq!(in_our_names("edit_file"), "edit_file");

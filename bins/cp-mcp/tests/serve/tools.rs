@@ -20,6 +20,8 @@ fn files_are_read_written_and_edited_in_both_eras() {
         assert_eq!(client.result("cp_edit", edit)["isError"], false);
         assert_eq!(place.work.read("a.txt"), "1\ntwo\n");
         // Refused: outside, there already, and not there.
+        let missing = text(&client.result("cp_read", json!({ "path": "none.txt" })));
+        assert!(missing.contains("cp_read shows what is there; cp_write creates a file"), "{missing}");
         let outside = client.result("cp_read", json!({ "path": "/etc/shadow" }));
         assert_eq!((&outside["isError"], text(&outside).contains("/etc/shadow")), (&json!(true), true), "{outside}");
         let again = client.result("cp_write", json!({ "path": "b.txt", "content": "newer" }));
