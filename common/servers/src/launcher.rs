@@ -109,22 +109,19 @@ pub(crate) fn check_fetch(spec: &Spec, base: &Path) -> Result<()> {
 /// The hint for a server that failed with this message: it may name a file that the sandbox hides.
 fn hint(spec: &Spec, message: &str) -> Option<String> {
     let place = format!("in [mcp.{}] of the policy", spec.name);
-    let is_refused =
-        ["Permission denied", "No such file", "EACCES", "ENOENT"].iter().any(|what| message.contains(what));
+    let refusals = ["Permission denied", "No such file", "not found", "EACCES", "ENOENT"];
+    let is_refused = refusals.iter().any(|refusal| message.contains(refusal));
     let words = message.split(|sign: char| sign.is_whitespace() || "'\"`:,;()[]".contains(sign));
     let mut paths =
         words.filter(|word| word.starts_with('/') && spec.argv.first().is_none_or(|program| program != word));
     let hidden = paths.find(|path| is_refused && Path::new(path).exists());
-    let needed = match hidden.map(|path| (path, coprocess::find(path).ok().and(Path::new(path).parent()))) {
+    let needed = match hidden.map(|path| (path, path.rsplit_once('/').unwrap_or_default().0)) {
         None => format!("what it needs in the sandbox is read, write, env or network {place}"),
         // A program seldom comes alone.
-        Some((_, Some(beside))) => {
-            format!(
-                "the sandbox hides that program: add \"{}/**\" to execute in [paths] of the policy",
-                beside.display()
-            )
+        Some((path, beside)) if coprocess::find(path).is_ok() => {
+            format!("the sandbox hides that program: add \"{beside}/**\" to execute in [paths] of the policy")
         }
-        Some((path, None)) => format!("the sandbox hides that file: read = [\"{path}\"] {place}"),
+        Some((path, _)) => format!("the sandbox hides that file: read = [\"{path}\"] {place}"),
     };
     (spec.table.sandbox == Sandbox::Tool).then_some(needed)
 }
