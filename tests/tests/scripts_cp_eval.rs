@@ -34,6 +34,10 @@ fn grader_of_each_kind_grades_each_answer() {
         ("type = \"regex\"\nignore_case = true # a comment", [1.0, 1.0, 1.0]),
         ("type = \"jq\"\nexpression = '.answer | length / 4'", [0.25, 0.5, 0.75]),
         ("type = \"jq\"\nexpression = 'error'", [0.0, 0.0, 0.0]),
+        // One score for each answer, and nothing but a score.
+        ("type = \"jq\"\nexpression = '.answer | select(. != \"4\") | true'", [0.0, 1.0, 1.0]),
+        ("type = \"jq\"\nexpression = '.answer, true'", [0.0, 0.0, 0.0]),
+        ("type = \"jq\"\nexpression = '.answer'", [0.0, 0.0, 0.0]),
         ("type = \"shell\"\ncommand = \"grep -q i\"", [0.0, 1.0, 0.0]),
     ] {
         let place = suite(&format!("[[graders]]\n{grader}\n"));
