@@ -26,6 +26,17 @@ fn rows(place: &Place) -> Vec<Value> {
 }
 
 #[test]
+fn format_of_a_person_is_none_of_the_programs_of_an_evaluation() {
+    for format in ["json", "text", "raw"] {
+        let place = suite("[[graders]]\ntype = \"equals\"\n");
+        place.home.write("config/cp.toml", format!("format = \"{format}\"\n"));
+        for set in ["", "export CP_FORMAT=text;", "export CP_FORMAT=raw;"] {
+            eval(&place, &format!("{set} cp-eval suite.toml --out out{}", set.len())).success();
+        }
+    }
+}
+
+#[test]
 fn grader_of_each_kind_grades_each_answer() {
     for (grader, scores) in [
         ("type = \"equals\"", [1.0, 0.0, 0.0]),
