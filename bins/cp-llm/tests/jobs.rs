@@ -158,26 +158,35 @@ fn batch_submit_repeated_input_submits_once() {
     }
 }
 
-/// Submits to a provider that does not answer, and kills the program while it waits.
-fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
+/// Submits to a provider that does not answer, and ends the program by a signal while it waits.
+fn ended(llm: &Llm, provider: &BatchProvider, conduct: Conduct, signal: Signal) {
     provider.conduct(conduct);
     let mut child = llm.start(&["batch", "submit", "-m", "m", "--max-tokens", "20", "--rows"]);
     child.write(rows(&["one"]));
     child.close_stdin();
     let is_asked = |request: &server::Request| request.line().ends_with("/batches");
     until("the batch", || provider.server.requests().iter().any(is_asked));
-    child.signal(Signal::KILL);
-    child.kill();
+    child.signal(signal);
+    if signal == Signal::KILL {
+        child.kill();
+    } else {
+        let ran = child.finish();
+        let error = &ran.closing()["error"];
+        assert_eq!((ran.status, &error["retryable"]), (9, &json!(false)), "{ran:?}");
+        assert_eq!(error["details"]["action"], "resolve_unfinished_batch", "{ran:?}");
+    }
     provider.conduct(Conduct::default());
 }
 
 /// The provider may have the batch or not, so a person looks before it is submitted again.
 #[test]
 fn batch_submit_after_kill_requires_human() {
-    for (backend, is_mute) in [("anthropic", true), ("openai", true), ("anthropic", false), ("openai", false)] {
+    let backends = [("anthropic", true), ("openai", true), ("anthropic", false), ("openai", false)];
+    let signals = [Signal::KILL, Signal::INT];
+    for ((backend, is_mute), signal) in backends.into_iter().flat_map(|of| signals.map(|signal| (of, signal))) {
         let (conduct, made) = (Conduct { is_mute, is_deaf: !is_mute, ..Conduct::default() }, usize::from(is_mute));
         let (llm, provider) = Llm::batching(backend, Conduct::default());
-        killed(&llm, &provider, conduct);
+        ended(&llm, &provider, conduct, signal);
         let polled = llm.run(&["batch", "status"]);
         assert_eq!(polled.first_error()["details"]["action"], "resolve_unfinished_batch", "{polled:?}");
         assert_eq!(polled.status, 9);

@@ -112,7 +112,7 @@ impl Endpoints {
             (None, several) => {
                 let names: Vec<&str> = several.iter().map(|endpoint| endpoint.name.as_str()).collect();
                 Err(Error::config(format!("more than one backend is configured: {}", names.join(", ")))
-                    .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND")
+                    .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND; `cp-ask models default NAME/MODEL` keeps it")
                     .fatal())
             }
         }

@@ -312,7 +312,9 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     }
     let now = i64::try_from(clock::unix_seconds()).unwrap_or(0) * 1000;
     match upstream::retry_after(|name| reply.header(name), &value, now) {
-        Some(wait) => error.with("retry_after_ms", u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        Some(wait) => error
+            .with("retry_after_ms", u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+            .hint(format!("the provider asks to wait {} seconds", wait.as_secs_f64().ceil())),
         None => error,
     }
 }

@@ -86,8 +86,7 @@ impl Client {
         if !rest.is_empty() || (400..500).contains(&status) && status != 408 {
             return batch.remove().and(Err(error));
         }
-        let hint = "the provider may have created the batch: submit the same input again to find out";
-        Err(error.with("batch", batch.job.job_id.as_str()).hint(hint))
+        Err(interrupted(&batch.job, api.console).with("cause", error.message()))
     }
 
     /// The path of the batch at its server. Fails if the batch was not submitted completely.

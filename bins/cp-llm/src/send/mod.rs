@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
-use cp_common::output::{Format, Place, Severity};
+use cp_common::output::{Format, Place, Severity, printable_line};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::{earlier, jobs};
@@ -212,6 +212,11 @@ impl Send<'_> {
 
     /// Prints a message. A paid one is flushed, so that a later failure cannot lose it.
     fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
+        let called: Vec<&str> = message.tool_calls.iter().map(|call| call.name.as_str()).collect();
+        if !called.is_empty() && context.out.format() != Format::Json && message.text().is_empty() {
+            let called = printable_line(&called.join(", "));
+            context.warn(&format!("the answer has no text, because the model calls {called}: --format json prints it"));
+        }
         match &self.writer {
             Some(writer) => {
                 let parsed = message.parsed.as_ref().and_then(|parsed| serde_json::from_str(parsed.get()).ok());

@@ -188,9 +188,10 @@ pub fn usage_error(program: &str, root: &Command, arguments: &[OsString], error:
     let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let is_near = |known: &&str| known.starts_with(wrong) || nearest(wrong, [*known]).is_some();
     let misspelt = |word: &OsString| misspelt_verb(word.to_str()?, command::below(verb).map(Command::get_name));
-    let is_word = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidValue);
-    // A misspelt verb can be taken for an operand, so that what follows it is unexpected.
-    let misspelt = || arguments.iter().filter(|_| is_word).find_map(misspelt);
+    let is_word = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidValue) && !wrong.is_empty();
+    // A misspelt verb can be taken for an operand, so that what follows it is unexpected. No option precedes a verb.
+    let words = arguments.iter().take_while(|word| is_word && !word.as_encoded_bytes().starts_with(b"-"));
+    let misspelt = || words.clone().find_map(misspelt);
     if let Some(near) = suggested.into_iter().find_map(word).filter(is_near).or_else(misspelt) {
         return usage.with("nearest", near).hint(format!("did you mean `{near}`?"));
     }

@@ -243,6 +243,11 @@ const NAME: &str = "fields";
 pub(super) fn with_fields_option(program: &Program, command: Command, path: &str) -> Command {
     let is_query = program.doc(path).is_some_and(|doc| doc.class == Class::Query);
     let command = if is_query { command.arg(fields_option()) } else { command };
+    // The parser of an option refuses a negative number with the reason.
+    let command = command.mut_args(|arg| {
+        let takes_number = !arg.is_positional() && arg.get_action().takes_values();
+        if takes_number { arg.allow_negative_numbers(true) } else { arg }
+    });
     command.mut_subcommands(|verb| {
         let path = format!("{path} {}", verb.get_name());
         with_fields_option(program, verb, path.trim_start())
