@@ -86,7 +86,15 @@ fn second_pass_replaces_its_own_columns_only() {
     assert_eq!(run(&words, &second).success().stdout, first);
     let other = run(&[&["--column", "more"], &words[..]].concat(), &first).success().stdout;
     assert!(other.starts_with("id;text;answer;more;error\n"), "{other}");
-    // A column that no pass wrote is never replaced.
+    // A column that no pass wrote is never replaced, wherever it is in a table that ends like one of answers.
+    for table in ["id,text,note,answer,error", "text,answer,id,error", "text,error,answer"] {
+        let ran = run(&["--column", "text", "{{id}}"], &format!("{table}\n{}\n", table.replace("answer", "gold")));
+        assert!(ran.status == 2 && ran.stderr.contains("repeated column: `"), "{table}: {ran:?}");
+    }
+    for words in [&["--column", ""][..], &["--column", " "], &["--schema", "text, n int"]] {
+        let ran = run(&[words, &["{{text}}"]].concat(), "text\nx\n");
+        assert!(ran.status == 2 && ran.stderr.contains("rename it in the table"), "{ran:?}");
+    }
     for words in [&["{{text}}"][..], &["--column", "text", "{{text}}"], &["--column", "error", "{{text}}"]] {
         let ran = run(words, "text,answer\nx,gold\n");
         assert!(ran.status == 2 && ran.stderr.contains("--column"), "{ran:?}");
@@ -101,6 +109,25 @@ fn second_pass_replaces_its_own_columns_only() {
         [&["--lines", "--delimiter", ";"][..], &["--csv", "--delimiter", "\"", "{{a}}"], &["--column", "a", "b"]]
     {
         llm.feed(&[&["-m", "m"], words].concat(), "a\nx\n").failed(2, "E_USAGE");
+    }
+}
+
+#[test]
+fn answer_without_text_that_calls_tools_is_warned_about() {
+    let llm = Llm::asking("stub", &echo(0));
+    let call = json!([{"name": "weather", "input": {}}]);
+    for (content, calls, format, is_warned) in [
+        ("", &call, "text", true),
+        ("", &call, "json", false),
+        ("Let me see.", &call, "text", false),
+        ("", &json!([]), "text", false),
+    ] {
+        let script = llm.home.write("answers", format!("{}\n", json!({"content": content, "tool_calls": calls})));
+        let words = ["--backend", "stub", "--stub-script", script.to_str().unwrap(), "--format", format];
+        for (more, input) in [(&["--", "hi"][..], ""), (&["--csv", "{{a}}"], "a\nx\n")] {
+            let ran = llm.feed(&[&words[..], more].concat(), input);
+            assert_eq!((ran.status, ran.stderr.contains("the model calls weather")), (0, is_warned), "{ran:?}");
+        }
     }
 }
 

@@ -102,14 +102,14 @@ impl TableOptions {
     pub fn writer(self, table: &Table, answers: Vec<String>) -> Result<Option<Writer>> {
         let Some(format) = self.format().filter(|format| *format != Format::Lines) else { return Ok(None) };
         let mut columns = table.columns.clone();
-        // Only a table of answers ends with this column, so that others keep theirs.
-        if columns.pop_if(|last| last == "error").is_some() {
-            columns.retain(|name| !answers.contains(name));
+        // Only a table of answers ends with this column, after those of its answers, so that others keep theirs.
+        if columns.pop_if(|last| last == "error").is_some() && columns.ends_with(&answers) {
+            columns.truncate(columns.len() - answers.len());
         }
         let mut seen = BTreeSet::from(["error"]);
-        match columns.iter().chain(&answers).find(|name| !seen.insert(name)) {
-            Some(name) => Err(Error::usage(format!("the table of answers would have two columns `{name}`"))
-                .hint("name the column of the answers with --column NAME, or rename the one of the table")),
+        match columns.iter().chain(&answers).find(|name| name.trim().is_empty() || !seen.insert(name)) {
+            Some(name) => Err(Error::usage(format!("the table of answers has an empty or repeated column: `{name}`"))
+                .hint("rename it in the table; --column NAME or the schema names those of the answers")),
             None => Ok(Some(Writer { format, columns, answers })),
         }
     }
