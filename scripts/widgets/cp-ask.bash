@@ -4,7 +4,8 @@
 cp_ask_widget() {
     [[ -n $READLINE_LINE ]] || return 0
     local proposed
-    proposed=$(cp-ask -C -- "$READLINE_LINE" </dev/null) || return
+    proposed=$(cp-ask -C -- "$READLINE_LINE" </dev/null)
+    [[ -n $proposed ]] || return
     READLINE_LINE=$proposed
     READLINE_POINT=${#READLINE_LINE}
 }

@@ -5,7 +5,8 @@ cp-ask-widget() {
     [[ -n $BUFFER ]] || return 0
     local proposed
     zle -I
-    proposed=$(cp-ask -C -- "$BUFFER" </dev/null) || return
+    proposed=$(cp-ask -C -- "$BUFFER" </dev/null)
+    [[ -n $proposed ]] || return
     BUFFER=$proposed
     CURSOR=${#BUFFER}
 }

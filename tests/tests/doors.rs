@@ -223,7 +223,7 @@ fn ledgers(place: &Place) -> String {
             let path = entry.path();
             if path.is_dir() {
                 left.push(path);
-            } else if path.extension().is_some_and(|end| end == "jsonl") {
+            } else if path.extension().is_some_and(|end| end == "jsonl") && !path.is_symlink() {
                 text += &std::fs::read_to_string(path).unwrap();
             }
         }

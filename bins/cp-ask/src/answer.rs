@@ -91,7 +91,8 @@ impl<'a> Printer<'a> {
         {
             self.used += &used;
         }
-        let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
+        // The options of a request are those of this program.
+        let hint = error.hint_text().map(|hint| format!("  Hint: {}", hint.replace("cp-llm --help", "cp-ask help")));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
         self.hints.extend(hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _, Subcommand, value_parser};
 use cp_common::program::{VERSION, message_of, usage_error};
 use cp_common::wire::misspelt_verb;
 use cp_common::{Error, Result};
@@ -62,6 +62,8 @@ pub(crate) struct Question {
     pub text: Vec<String>,
     /// True if `-` follows or replaces the text.
     pub reads_input: bool,
+    /// True if the text is one word, and a command of a similar program.
+    pub is_foreign: bool,
 }
 
 impl Question {
@@ -69,6 +71,11 @@ impl Question {
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let of = |matches: &'a ArgMatches| matches.try_get_many::<String>(name).ok().flatten().into_iter().flatten();
         self.template.iter().chain([&self.given]).flat_map(of).map(String::as_str)
+    }
+
+    /// The files of `-f`, whose names are any bytes.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &OsString> {
+        self.given.get_many("file").into_iter().flatten()
     }
 
     /// The value of an option.
@@ -108,7 +115,7 @@ impl Question {
 
     /// True if standard input is an attachment or a context file.
     pub(crate) fn attaches_input(&self) -> bool {
-        self.all("attach").chain(self.all("file")).any(|file| file == "-")
+        self.all("attach").any(|file| file == "-") || self.files().any(|file| file == "-")
     }
 }
 
@@ -207,10 +214,11 @@ fn with(command: clap::Command, rows: &[Row]) -> clap::Command {
         let option = Arg::new(*name).short(*letter).help(*help);
         let option = option.conflicts_with_all(excluded.filter(|name| !name.is_empty()));
         let option = if *name == "text" { option.num_args(0..) } else { option.long(*name) };
-        command.arg(match value {
+        let option = match value {
             Some(_) => option.value_name(*value).action(ArgAction::Append).allow_hyphen_values(*name != "text"),
             None => option.action(ArgAction::SetTrue),
-        })
+        };
+        command.arg(if *name == "file" { option.value_parser(value_parser!(OsString)) } else { option })
     })
 }
 
@@ -226,9 +234,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
     let words = &options[skipped..];
     let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();
     let is_verb = command().find_subcommand(first).is_some();
-    if words.len() == 1 && texts.is_empty() && !is_verb {
-        check_word(first)?;
-    }
+    let is_foreign = words.len() == 1 && texts.is_empty() && !is_verb && check_word(first)?;
     let mut command = command();
     let given = match command.try_get_matches_from_mut(if is_verb { &arguments[skipped..] } else { options }) {
         Ok(given) => given,
@@ -243,7 +249,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
         let verb = Verb::from_arg_matches(&given).map_err(|e| Error::usage(message_of(&e)))?;
         return Ok(Arguments::Command(verb, agent));
     }
-    let mut question = Question { given, template: None, text: Vec::new(), reads_input: false };
+    let mut question = Question { given, template: None, text: Vec::new(), reads_input: false, is_foreign };
     let (inputs, mut words): (Vec<_>, Vec<_>) = question.all("text").map(str::to_owned).partition(|word| word == "-");
     for text in texts {
         words.push(text.to_str().ok_or_else(|| Error::usage("the text is not UTF-8"))?.to_owned());
@@ -255,13 +261,13 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
     Ok(Arguments::Ask(Box::new(question)))
 }
 
-/// Fails if the only word is a mistyped command, or a command of a similar program, because a text costs money.
-fn check_word(word: &str) -> Result<()> {
+/// Returns true if the only word is a command of a similar program. Fails if it is a mistyped command, because a text
+/// costs money.
+fn check_word(word: &str) -> Result<bool> {
     let command = command();
     let near = misspelt_verb(word, command.get_subcommands().map(clap::Command::get_name).chain(["help"]));
-    if near.is_none() && !FOREIGN.split(' ').any(|known| known == word) {
-        return Ok(());
-    }
-    let meant = near.map_or("see cp-ask help.".to_owned(), |near| format!("did you mean `{near}`?"));
-    Err(Error::usage(format!("unknown command {word}")).hint(format!("{meant} To send the word: cp-ask -- {word}")))
+    near.map_or(Ok(FOREIGN.split(' ').any(|known| known == word)), |near| {
+        let hint = format!("did you mean `{near}`? To send the word: cp-ask -- {word}");
+        Err(Error::usage(format!("unknown command {word}")).hint(hint))
+    })
 }

@@ -8,6 +8,7 @@ use cp_common::coprocess::{Child, ChildOptions, ask_with, cmd, find};
 use cp_common::home::Home;
 use cp_common::home::config::variable;
 use cp_common::output::{Output, printable_line, to_stderr};
+use cp_common::program::terminal;
 use cp_common::wire::quoted;
 use cp_common::wire::record::{Kind, closed_line};
 use cp_common::{Code, Error, Result, signals};
@@ -36,8 +37,7 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}"));
     question.one("system").map(system_text).transpose()?.iter().for_each(|text| option("system", text));
     question.all("attach").for_each(|file| option("attach", file));
-    let files = Files::of(question.all("file"), scratch.path())?;
-    files.paths.iter().for_each(|file| option("context", file));
+    let files = Files::of(question.files(), scratch.path())?;
     question.all("param").for_each(|variable| option("var", variable));
     if let Some(template) = &template {
         option("template", &template.file.display().to_string());
@@ -54,7 +54,7 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     let _effect = signals::effect();
     let session = match (&given, &named) {
         (Some(session), _) | (_, Some((session, _))) => Some(session.clone()),
-        _ if is_dry => agent.current().filter(|_| goes_on),
+        _ if is_dry => agent.current.session().filter(|_| goes_on),
         _ if goes_on => Some(agent.continued()?),
         _ => None,
     };
@@ -132,6 +132,12 @@ pub(crate) fn read_text(question: &Question) -> Result<(String, bool)> {
         return Err(Error::validation("the input is empty").hint("leave - out if there is none"));
     }
     let typed = question.text.join(" ");
+    if question.is_foreign && input.trim().is_empty() {
+        let refused = Error::usage(format!("`{typed}` is a command of other programs, and not sent without a text"));
+        let refused = refused.hint(format!("to send the word: cp-ask -- {typed}"));
+        let asked = format!("`{typed}` is a command of other programs. Send the word to the model? [y/N] ");
+        terminal::confirms(&asked)?.filter(|is_yes| *is_yes).ok_or(refused)?;
+    }
     let texts = [typed.as_str(), input].into_iter().filter(|text| !text.trim().is_empty());
     Ok((texts.collect::<Vec<_>>().join("\n\n"), input.is_empty()))
 }
@@ -143,7 +149,7 @@ fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>, files
     words.extend(["--".to_owned(), if is_argument { text.clone() } else { "-".to_owned() }]);
     let attached = typed.filter(|question| question.attaches_input()).map(read_input).transpose()?;
     let input = attached.unwrap_or(if is_argument { Vec::new() } else { text.into_bytes() });
-    let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, [])?;
+    let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, files.options())?;
     let prompt = files.with_urls(prompt.get());
     let composed: Value = serde_json::from_str(&prompt).unwrap_or_default();
     composed["report"]["redacted"].as_array().into_iter().flatten().for_each(say_redacted);

@@ -6,7 +6,7 @@ use std::fs::File;
 use cp_common::coprocess::{ask_with, find, replace};
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::terminal;
-use cp_common::wire::Message;
+use cp_common::wire::{Message, Reply as _};
 use cp_common::{Code, Error, Result};
 use cp_redact::Redactor;
 use rustix::stdio::{dup2_stdin, stdout};
@@ -23,28 +23,22 @@ const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Lin
 /// Asks the model for a command line, outside of any conversation and without the secrets of the text.
 pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     let (text, _) = Redactor::from_environment().redact_text(&read_text(question)?.0);
-    let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
+    let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned(), "--extract".to_owned()];
     words.extend(question.passed("model backend option retries timeout"));
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?;
-    let command = command_in(&message.content.text());
-    if command.is_empty() || command.starts_with('#') {
-        let reason = command.strip_prefix('#').map(|reason| format!(":{reason}")).unwrap_or_default();
-        return Err(Error::not_found(format!("no command does this{reason}")));
-    }
+    let command = command_in(&message.text())?;
     let check = ["check", "--origin", "person", "-c", &command];
     let decision: Value = ask_with("cp-exec", &check, b"", [])?;
     let member = |name: &str| decision[name].as_str().unwrap_or_default();
     let hint = Some(member("hint")).filter(|hint| member("decision") == "deny" && !hint.is_empty());
     let policy = format!("policy: {}, {}\n", member("decision"), member("reason"));
     let policy = policy + &hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
-    if !isatty(stdout()) || !terminal::is_there() {
-        to_stderr(&policy);
-        out.raw(format!("{command}\n").as_bytes())?;
-        return Ok(0);
-    }
-    to_stderr(&format!("{command}\n{policy}"));
-    if member("decision") != "allow" {
-        return Ok(Code::Forbidden.row().exit);
+    out.raw(format!("{command}\n").as_bytes())?;
+    out.flush()?;
+    to_stderr(&policy);
+    let denied = if member("decision") == "allow" { 0 } else { Code::Forbidden.row().exit };
+    if denied > 0 || !isatty(stdout()) || !terminal::is_there() {
+        return Ok(denied);
     }
     if terminal::confirms("Run it? [y/N] ")? != Some(true) {
         return Err(Error::new(Code::Forbidden, "nothing was run"));
@@ -56,12 +50,19 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     Err(Error::io("starting cp-exec", replace(find("cp-exec")?, words, &BTreeMap::new())))
 }
 
-/// Returns the first line of an answer that can be a command. Fences and invisible characters are removed, so that the
-/// command that runs is the command that is shown.
-fn command_in(answer: &str) -> String {
+/// Returns the command line of an answer. Invisible characters are removed, so that the command that runs is the command
+/// that is shown. Several lines are refused, because one of them can be prose, or half of a command.
+fn command_in(answer: &str) -> Result<String> {
     let is_visible = |c: &char| !c.is_control() && get_general_category(*c) != GeneralCategory::Format;
     let lines = answer.lines().map(|line| line.replace('\t', " ").chars().filter(is_visible).collect::<String>());
-    let mut lines = lines.map(|line| line.trim_matches(' ').to_owned());
-    let line = lines.find(|line| !line.is_empty() && !line.starts_with("```")).unwrap_or_default();
-    line.strip_prefix('#').map_or_else(|| line.clone(), |reason| format!("# {}", reason.trim_start()))
+    let lines = lines.map(|line| line.trim_matches(' ').to_owned()).filter(|line| !line.is_empty());
+    match &lines.collect::<Vec<_>>()[..] {
+        reasons if reasons.iter().all(|line| line.starts_with('#')) => {
+            let said = format!("no command does this: {}", reasons.join(" ").trim_matches(['#', ' ']));
+            Err(Error::not_found(said.trim_end_matches(": ")))
+        }
+        [command] => Ok(command.clone()),
+        lines => Err(Error::validation(format!("the answer has {} lines, a command line has one", lines.len()))
+            .hint("ask for a script with cp-ask -x TEXT, or for one line")),
+    }
 }

@@ -1,20 +1,16 @@
 //! The conversation of a call: a session, and the links of an agent that make one of its sessions the current one.
 
-use std::fs::File;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-
 use cp_common::coprocess::ask_with;
 use cp_common::home::config::Config;
-use cp_common::home::{Home, is_id, lock_file, make_directory};
+use cp_common::home::{Home, is_id};
 use cp_common::{Error, Result};
-use cp_ledger::sessions::Session;
+use cp_ledger::sessions::Current;
 use serde_json::Value;
 
 /// The sessions of an agent.
 pub(crate) struct Agent {
     pub(crate) id: String,
-    home: Home,
+    pub(crate) current: Current,
 }
 
 impl Agent {
@@ -24,39 +20,32 @@ impl Agent {
         if !is_id(&id) {
             return Err(Error::usage(format!("'{id}' is not a valid agent id: use letters, digits, _ and -")));
         }
-        Ok(Self { id, home: home.clone() })
+        Ok(Self { current: Current::of(&id, home), id })
     }
 
-    /// Returns the current session; `None` if there is none.
-    pub(crate) fn current(&self) -> Option<String> {
-        let link = self.link();
-        let target = link.read_link().ok().filter(|_| link.is_file())?;
-        Some(target.parent()?.file_name()?.to_str()?.to_owned())
-    }
-
-    /// Continues the current session, or starts one that becomes current. A session that has ended is not continued.
+    /// Continues the current session, or starts one that becomes current. A session that cannot be opened again is not
+    /// continued.
     pub(crate) fn continued(&self) -> Result<String> {
-        let _lock = self.lock()?;
-        let is_open =
-            |session: &String| query(&["show", "--session", session]).is_ok_and(|shown| shown["ended"] == false);
-        self.current().filter(is_open).map_or_else(|| self.renewed(), Ok)
+        let _lock = self.current.lock()?;
+        let current = self.current.session().and_then(|session| reopened(&session).ok());
+        current.map_or_else(|| self.renewed(), |(session, _)| Ok(session))
     }
 
     /// Makes this the current session.
     pub(crate) fn keep(&self, session: &str) -> Result<()> {
-        let _lock = self.lock()?;
-        self.point(session)
+        let _lock = self.current.lock()?;
+        self.current.point(session)
     }
 
     /// Starts a new current session. Returns the old one and the new one.
     pub(crate) fn reset(&self) -> Result<(Option<String>, String)> {
-        let _lock = self.lock()?;
-        Ok((self.current(), self.renewed()?))
+        let _lock = self.current.lock()?;
+        Ok((self.current.session(), self.renewed()?))
     }
 
     fn renewed(&self) -> Result<String> {
         let session = self.start(None)?;
-        self.point(&session)?;
+        self.current.point(&session)?;
         Ok(session)
     }
 
@@ -65,40 +54,6 @@ impl Agent {
         let name = name.map(|name| format!("--name={name}"));
         let words: Vec<&str> = ["start", "--agent", &self.id].into_iter().chain(name.as_deref()).collect();
         text_of(&query(&words)?, "session_id")
-    }
-
-    fn directory(&self) -> PathBuf {
-        self.home.path("agents").join(&self.id)
-    }
-
-    fn link(&self) -> PathBuf {
-        self.directory().join("sessions/current.jsonl")
-    }
-
-    /// Locks the links of the agent. The lock is outside of its directory, because only agents that exist have one.
-    fn lock(&self) -> Result<File> {
-        lock_file(&self.home.state("current").join(&self.id))
-    }
-
-    /// Moves the links to a session. The caller has the lock.
-    fn point(&self, session: &str) -> Result<()> {
-        let session = Session::find(session, &self.home)?;
-        make_directory(&self.directory().join("sessions"))?;
-        self.replace_link(&self.link(), &session.file(), "../../..")?;
-        self.replace_link(&self.directory().join("agent.jsonl"), &session.directory.join("ledger/llm.jsonl"), "../..")
-    }
-
-    /// Makes a link that stays valid if the home is moved.
-    fn replace_link(&self, link: &Path, target: &Path, up: &str) -> Result<()> {
-        let failed = |e| Error::io("linking", e).in_file(link);
-        let target =
-            target.strip_prefix(self.home.root()).map_or_else(|_| target.to_owned(), |t| Path::new(up).join(t));
-        if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-            return Err(Error::validation("this is no link").in_file(link).hint("move it away"));
-        }
-        let new = link.with_extension("jsonl.new");
-        let _ = std::fs::remove_file(&new);
-        symlink(target, &new).and_then(|()| std::fs::rename(&new, link)).map_err(failed)
     }
 }
 

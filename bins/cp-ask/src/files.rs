@@ -1,17 +1,18 @@
 //! The files of `-f`: a file, the text files below a directory, those that match a glob, or a text at a URL; and the
 //! tools of `--tools`: a directory as it is, or a JSON list, whose tools are the only ones that the model may call.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::context::given;
 use cp_common::coprocess::{cmd, on_path};
 use cp_common::output::to_stderr;
 use cp_common::{Code, Error, Result};
 use cp_redact::Redactor;
-use ignore::WalkBuilder;
 use ignore::overrides::OverrideBuilder;
+use ignore::{DirEntry, WalkBuilder};
 use serde_json::Value;
 
 /// The most files that one argument may stand for.
@@ -22,33 +23,38 @@ const LONGEST: u64 = 4 << 20;
 /// The files of `-f`.
 #[derive(Default)]
 pub(crate) struct Files {
-    pub(crate) paths: Vec<String>,
+    paths: Vec<PathBuf>,
     /// The files that a text was fetched into, each with its URL.
     urls: Vec<(String, String)>,
 }
 
 impl Files {
     /// Finds the files. What is fetched is put into a directory.
-    pub(crate) fn of<'a>(arguments: impl Iterator<Item = &'a str>, scratch: &Path) -> Result<Self> {
+    pub(crate) fn of<'a>(arguments: impl Iterator<Item = &'a OsString>, scratch: &Path) -> Result<Self> {
         let mut files = Self::default();
-        for name in arguments {
-            let file = Path::new(name);
+        for file in arguments.map(Path::new) {
+            let name = &*file.to_string_lossy();
             if ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme)) {
                 let file = format!("{}/{}.url", scratch.display(), files.urls.len());
                 fetch(name, &file)?;
-                files.paths.push(file.clone());
+                files.paths.push(file.clone().into());
                 files.urls.push((file, Redactor::from_environment().redact_text(name).0));
             } else if file.is_dir() {
-                files.paths.extend(below(name, name, "**")?);
+                files.paths.extend(below(name, file, "**")?);
             } else if let Some(at) = name.find(['*', '?', '[']).filter(|_| !file.exists()) {
                 let end = name[..at].rfind('/').map_or(0, |slash| slash + 1);
                 let directory = if end == 0 { "./" } else { &name[..end] };
-                files.paths.extend(below(name, directory, &name[end..])?);
+                files.paths.extend(below(name, directory.as_ref(), &name[end..])?);
             } else {
-                files.paths.push(name.to_owned());
+                files.paths.push(file.to_owned());
             }
         }
         Ok(files)
+    }
+
+    /// Returns the options of `cp-compose`. The paths are any bytes.
+    pub(crate) fn options(&self) -> impl Iterator<Item = OsString> {
+        self.paths.iter().flat_map(|file| ["--context".into(), file.into()])
     }
 
     /// Names the URLs in a prompt instead of the files that they were fetched into.
@@ -72,28 +78,27 @@ fn fetch(url: &str, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lists the text files below a directory that match a pattern. What git ignores and what is hidden is left out.
-fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
+/// Lists the text files below a directory that match a pattern. What git ignores and what is hidden is left out, and what
+/// cannot be read is counted.
+fn below(name: &str, directory: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     let wrong = |e: ignore::Error| Error::usage(format!("not a glob: {e}")).in_file(Path::new(name));
     let mut globs = OverrideBuilder::new(directory);
     globs.add(&format!("/{pattern}")).map_err(wrong)?;
     let globs = globs.build().map_err(wrong)?;
     let mut walk = WalkBuilder::new(directory);
     let (mut names, mut others) = (Vec::new(), 0);
+    let is_file = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
     for entry in walk.require_git(false).sort_by_file_name(Ord::cmp).build() {
-        let entry = entry.map_err(|e| Error::io("listing", std::io::Error::other(e)).in_file(Path::new(name)))?;
-        let file = entry.path();
-        if !entry.file_type().is_some_and(|kind| kind.is_file()) || !globs.matched(file, false).is_whitelist() {
-            continue;
-        }
-        if is_text(file)? {
-            names.push(file.strip_prefix("./").unwrap_or(file).display().to_string());
-        } else {
-            others += 1;
+        match entry.as_ref().map(DirEntry::path) {
+            Ok(file) if !entry.as_ref().is_ok_and(is_file) || !globs.matched(file, false).is_whitelist() => {}
+            Ok(file) if is_text(file).unwrap_or(false) => {
+                names.push(file.strip_prefix("./").unwrap_or(file).to_owned())
+            }
+            _ => others += 1,
         }
     }
     if others > 0 {
-        to_stderr(&format!("cp-ask: {name}: files that are not text and are not sent: {others}\n"));
+        to_stderr(&format!("cp-ask: {name}: files that are not readable text and are not sent: {others}\n"));
     }
     match names.len() {
         0 => Err(Error::not_found("no text files").in_file(Path::new(name))),
@@ -103,10 +108,9 @@ fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
 }
 
 /// True if a file begins like a text. One that is longer than what is read is refused where it is put into the prompt.
-fn is_text(file: &Path) -> Result<bool> {
+fn is_text(file: &Path) -> std::io::Result<bool> {
     let mut head = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut head));
-    read.map_err(|e| Error::io("reading", e).in_file(file))?;
+    File::open(file)?.take(LONGEST).read_to_end(&mut head)?;
     let valid = std::str::from_utf8(&head).map_or_else(|e| e.valid_up_to(), str::len);
     Ok((valid == head.len() || valid as u64 + 4 > LONGEST) && !head.contains(&0))
 }

@@ -71,7 +71,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest),
         Verb::Session(rest) => {
             let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
-            let current = || Agent::of(agent, &home)?.current().ok_or_else(none);
+            let current = || Agent::of(agent, &home)?.current.session().ok_or_else(none);
             let session = variable("CP_SESSION").map_or_else(current, Ok)?;
             return execute("cp-session", &["load", "--format=text", "--session", &session], rest);
         }

@@ -35,14 +35,15 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
             answers.entry(request).or_insert(Some(entry));
             continue;
         }
-        let Some(answer) = answers.get_mut(&request).and_then(Option::take) else { continue };
+        // The request that was killed has no answer.
+        let Some(answer) = answers.insert(request, None).unwrap_or_else(|| Some(entry.clone())) else { continue };
         let question = question_of(&entry["content"]);
         let is_sought = |text: &str| sought.as_deref().is_none_or(|sought| text.to_lowercase().contains(sought));
         if is_sought(&question) || is_sought(&Content::deserialize(&answer["content"]).unwrap_or_default().text()) {
             lines.push(line_of(&answer, &question));
         }
     }
-    if lines.is_empty() {
+    if lines.is_empty() && limit > 0 {
         let message = if sought.is_some() { "no question or answer has these words" } else { "no questions yet" };
         return Err(Error::not_found(message));
     }

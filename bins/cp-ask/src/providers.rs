@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
 use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::{ask_with, cmd};
-use cp_common::home::config::Config;
+use cp_common::home::config::{Config, variable};
 use cp_common::home::{Home, is_id, write_whole};
 use cp_common::output::{Output, to_stderr};
 use cp_common::{Error, Result, signals};
@@ -83,6 +84,7 @@ pub(crate) enum Models {
     /// Print or set the default model
     Default {
         /// The model, as -m takes it
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         model: Option<String>,
     },
 }
@@ -101,6 +103,9 @@ pub(crate) fn models(action: Option<Models>, rest: Rest, home: &Home, out: &mut 
         let mut document: DocumentMut = text.parse().map_err(|e| Error::config(format!("{e}")).in_file(&file))?;
         document["model"] = value(model.as_str());
         write_whole(&file, document.to_string().as_bytes())?;
+        if let Some(other) = variable("CP_MODEL").filter(|other| other != model) {
+            to_stderr(&format!("cp-ask: {model} is stored, but CP_MODEL has precedence: {other}\n"));
+        }
     }
     out.raw(format!("{}\n", default_model(&file)?).as_bytes())?;
     Ok(0)

@@ -70,6 +70,11 @@ pub(crate) fn joined(reopens: bool, context: &Context) -> Result<Option<Joined>>
     Ok(Some(joined))
 }
 
+/// An agent that is a program has no soul in the home that the session could name.
+pub(crate) fn known_agent(agent: &str) -> &str {
+    if agent.contains('/') { "default" } else { agent }
+}
+
 /// The ledgers of an open session.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -94,9 +99,7 @@ impl Journal {
     pub(crate) fn open(joined: Option<&Joined>, agent: &str, context: &mut Context) -> Result<Self> {
         let own = joined.is_none_or(|joined| joined.ended);
         if joined.is_none() {
-            // An agent that is a program has no soul in the home that the session could name.
-            let known = if agent.contains('/') { "default" } else { agent };
-            let started = ask(context, "cp-session", &["start", "--agent", known])?;
+            let started = ask(context, "cp-session", &["start", "--agent", known_agent(agent)])?;
             let session = started["session_id"].as_str().unwrap_or_default();
             context.options.session = Some(session.to_owned());
         }

@@ -1,12 +1,12 @@
 //! Resolution of session names. There is no guess such as "the last session", and no name escapes the directory of
 //! sessions.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use cp_common::home::{Home, TIERS, is_id, make_directory};
+use cp_common::home::{Home, TIERS, is_id, lock_file, make_directory};
 use cp_common::keys::hash;
 use cp_common::wire::nearest;
 use cp_common::{Code, Error, Result};
@@ -40,6 +40,62 @@ impl Session {
     pub fn tier(&self) -> Option<&'static str> {
         let tier = self.directory.parent()?.parent()?.file_name()?;
         TIERS.into_iter().find(|known| tier == *known)
+    }
+}
+
+/// The links of an agent that make one of its sessions the current one, which is used last.
+#[derive(Clone, Debug)]
+pub struct Current {
+    directory: PathBuf,
+    lock: PathBuf,
+    home: Home,
+}
+
+impl Current {
+    /// Returns the links of an agent.
+    #[must_use]
+    pub fn of(agent: &str, home: &Home) -> Self {
+        // The lock is outside of the directory, because only agents that exist have one.
+        let lock = home.state("current").join(agent);
+        Self { directory: home.path("agents").join(agent), lock, home: home.clone() }
+    }
+
+    /// Returns the current session; `None` if there is none.
+    #[must_use]
+    pub fn session(&self) -> Option<String> {
+        let link = self.link();
+        let target = link.read_link().ok().filter(|_| link.is_file())?;
+        Some(target.parent()?.file_name()?.to_str()?.to_owned())
+    }
+
+    /// Locks the links.
+    pub fn lock(&self) -> Result<File> {
+        lock_file(&self.lock)
+    }
+
+    /// Moves the links to a session. The caller has the lock.
+    pub fn point(&self, session: &str) -> Result<()> {
+        let session = Session::find(session, &self.home)?;
+        make_directory(&self.directory.join("sessions"))?;
+        self.replace_link(&self.link(), &session.file(), "../../..")?;
+        self.replace_link(&self.directory.join("agent.jsonl"), &session.directory.join("ledger/llm.jsonl"), "../..")
+    }
+
+    fn link(&self) -> PathBuf {
+        self.directory.join("sessions/current.jsonl")
+    }
+
+    /// Makes a link that stays valid if the home is moved.
+    fn replace_link(&self, link: &Path, target: &Path, up: &str) -> Result<()> {
+        let failed = |e| Error::io("linking", e).in_file(link);
+        let target =
+            target.strip_prefix(self.home.root()).map_or_else(|_| target.to_owned(), |t| Path::new(up).join(t));
+        if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+            return Err(Error::validation("this is no link").in_file(link).hint("move it away"));
+        }
+        let new = link.with_extension("jsonl.new");
+        let _ = std::fs::remove_file(&new);
+        symlink(target, &new).and_then(|()| std::fs::rename(&new, link)).map_err(failed)
     }
 }
 

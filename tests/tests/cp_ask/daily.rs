@@ -94,10 +94,21 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
         place.work.write("l/large", large);
         place.work.write("l/short", "two\n");
         let ran = run(&place, "cp-ask -f l x");
-        let said = if is_text { "l/large: too large" } else { "l: files that are not text and are not sent: 1" };
+        let said =
+            if is_text { "l/large: too large" } else { "l: files that are not readable text and are not sent: 1" };
         assert!(ran.stderr.contains(said) && (ran.status == 0) != is_text, "{said}: {}", ran.stderr);
     }
-    assert!(run(&place, "cp-ask -f s x").stderr.contains("s: files that are not text and are not sent: 1"));
+    // Names are any bytes, and what cannot be read is counted. Root reads everything.
+    run(&place, "mkdir 'o dd'; cd 'o dd'; echo two >$'\\xff.txt'; echo one >a.txt; echo three >shut; chmod 0 shut");
+    for (files, sent, is_whole) in
+        [("'o dd'", "one two", false), ("$'o dd/\\xff.txt'", "two", true), ("'o dd/*.txt'", "one two", true)]
+    {
+        let text = last_text(&prompt(&place, &format!("cp-ask -f {files} x")));
+        assert!(sent.split(' ').all(|word| text.contains(&format!("\n{word}\n"))), "{files}: {text}");
+        let counted = run(&place, &format!("cp-ask -f {files} x")).stderr.contains("not sent: 1");
+        assert_eq!(counted, !is_whole && !rustix::process::geteuid().is_root(), "{files}");
+    }
+    assert!(run(&place, "cp-ask -f s x").stderr.contains("s: files that are not readable text and are not sent: 1"));
     for (files, status, complaint) in [
         ("'*.none'", 3, "*.none: no text files"),
         ("'s/[.rs'", 2, "not a glob"),
@@ -137,6 +148,29 @@ fn text_that_is_not_utf8_is_refused_with_its_place() {
     }
     let ran = run(&place, "cp-ask templates; printf 'caf\\303\\251' | cp-ask");
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "stub response 1\n"), "the control: {}", ran.stderr);
+}
+
+#[test]
+fn hint_names_a_line_that_helps() {
+    let keys = "unset CP_BACKEND; export OPENAI_API_KEY=sk-a ANTHROPIC_API_KEY=sk-b;";
+    for (script, status, said, unsaid) in [
+        (&format!("{keys} cp-ask hi"), 4, "`cp-ask models default NAME/MODEL`", "\u{0}"),
+        (&"cp-ask models default ''".to_owned(), 2, "a value is required", "\u{0}"),
+        (&"CP_MODEL=old cp-ask models default new".to_owned(), 0, "CP_MODEL has precedence: old", "\u{0}"),
+        (&"cp-ask models default new".to_owned(), 0, "", "CP_MODEL"),
+        (&"cp-ask what -f".to_owned(), 2, "a value is required", "did you mean"),
+        (&"cp-ask chta".to_owned(), 2, "did you mean `chat`?", "\u{0}"),
+        (&"cp-ask --timeout 5x hi".to_owned(), 2, "`cp-ask help`", "--help"),
+        (&"cp-llm --timeout 5x hi --format text".to_owned(), 2, "`cp-llm --help`", "\u{0}"),
+        (&"cp-llm --budget-usd -1 hi --format text".to_owned(), 2, "must be a number of dollars", "write --"),
+        (&"cp-llm --max-tokens -1 hi --format text".to_owned(), 2, "--max-tokens", "write --"),
+        (&"cp-llm -1 --format text".to_owned(), 2, "write --", "\u{0}"),
+        (&"cp-llm --model m content --fields x --format text".to_owned(), 2, "`cp-llm --help`", "did you mean"),
+    ] {
+        let ran = run(&Place::new(), script);
+        assert_eq!(ran.status, status, "{script}: {ran:?}");
+        assert!(ran.stderr.contains(said) && !ran.stderr.contains(unsaid), "{script}: {}", ran.stderr);
+    }
 }
 
 /// The options of a question, each with a value, as at a terminal.

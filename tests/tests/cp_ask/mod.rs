@@ -84,6 +84,23 @@ fn a_lone_word_that_is_a_verb_of_any_program_is_not_sent() {
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{verb}: {}", ran.stderr);
         assert!(ran.stderr.contains(&format!("cp-ask -- {verb}")), "{}", ran.stderr);
     }
+    // With a text on standard input the word is a prompt, and a person is asked.
+    place.work.executable("echo", ECHO);
+    for (script, status) in [
+        ("echo log | cp-ask audit", 0),
+        ("echo log | cp-ask sesion", 2),
+        ("echo | cp-ask audit", 2),
+        ("cp-ask audit </dev/null", 2),
+    ] {
+        let ran = run(&place, &format!("CP_BACKEND=./echo; {script}"));
+        assert_eq!((ran.status, ran.stdout.contains("audit\\n\\nlog")), (status, status == 0), "{script}: {ran:?}");
+    }
+    for (key, status) in [("y", 0), ("n", 2)] {
+        let mut terminal = place.shell("sh", "cp-ask audit").env("CP_BACKEND", "stub").terminal(80);
+        terminal.wait_for("Send the word to the model? [y/N] ");
+        terminal.send(&format!("{key}\r"));
+        assert_eq!(terminal.end(), Some(status), "{}", terminal.text());
+    }
     assert_eq!(run(&place, "cp-ask -- query; cp-ask 'query this'").stdout, "stub response 1\nstub response 1\n");
 }
 
@@ -149,6 +166,41 @@ fn an_interrupt_ends_the_turn_and_leaves_nothing_behind() {
         assert!(temporary.names().is_empty(), "{shell}");
     }
     assert_eq!(run(&place, "cp-ask session | head -n 1").stdout, "user: before\n");
+    // A question that was killed was sent, so it is listed.
+    place.work.executable("idle", "#!/bin/sh\nread -r line\n: >idle.asked\nread -r line\n");
+    let script = "cp-ask --backend ./idle killed >/dev/null 2>&1 & until [ -e idle.asked ]; do sleep 0.05; done; \
+        pkill -KILL -P $!; kill -KILL $!; wait";
+    run(&place, script);
+    for (options, listed) in
+        [("", "before after after killed "), ("--limit 1", "killed "), ("--search KILL", "killed "), ("-n 0", "")]
+    {
+        let ran = run(&place, &format!("cp-ask logs {options}"));
+        let questions = ran.stdout.lines().filter_map(|line| line.rsplit(' ').next());
+        let questions: String = questions.map(|question| format!("{question} ")).collect();
+        assert_eq!((ran.status, questions.as_str()), (0, listed), "{options}: {ran:?}");
+    }
+}
+
+#[test]
+fn continue_and_session_follow_conversation_that_was_used_last() {
+    let (chat, ask, again) = ("echo chat | cp-ask chat", "cp-ask ask", "cp-ask -c again");
+    for (calls, first) in [
+        ([ask, chat].as_slice(), "chat"),
+        (&[chat], "chat"),
+        (&[chat, ask], "ask"),
+        (&[ask, chat, again], "chat"),
+        (&[chat, ask, again, chat, again], "chat"),
+        (&[chat, "cp-ask reset", again], "again"),
+        (&[ask, chat, "cp-ask --agent default ask"], "ask"),
+    ] {
+        let place = Place::new();
+        let script = format!("{}; exec 2>&1; cp-ask session; cp-ask -c last; cp-ask session", calls.join("; "));
+        let ran = run(&place, &script);
+        let users: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("user: ")).collect();
+        let head = format!("user: {first}");
+        assert_eq!(users.iter().filter(|line| **line == head).count(), 2, "{calls:?}: {ran:?}");
+        assert_eq!(users.last(), Some(&"user: last"), "{calls:?}: {ran:?}");
+    }
 }
 
 #[test]

@@ -30,8 +30,26 @@ fn a_command_line_is_printed_and_not_run_without_a_terminal() {
     let place = with_command("rm made");
     place.policy("[exec]\nallowed_commands = []\n");
     let ran = run(&place, COMMAND);
-    assert_eq!((ran.status, ran.stdout.as_str()), (0, "rm made\n"));
+    assert_eq!((ran.status, ran.stdout.as_str()), (4, "rm made\n"));
     assert!(ran.stderr.starts_with("policy: deny, "), "{}", ran.stderr);
+    // An answer is one command, or a reason, or it is refused.
+    for (answer, status, printed) in [
+        ("Here is the command:\n```sh\ntouch x\n```\nDone.", 0, "touch x\n"),
+        ("\n  touch x \r\n\n", 0, "touch x\n"),
+        ("`touch x`", 0, "`touch x`\n"),
+        ("$ touch x", 0, "$ touch x\n"),
+        ("```sh\ntouch x", 0, "touch x\n"),
+        ("Here is the command:\n\ntouch x", 2, ""),
+        ("for f in *; do\n  touch x\ndone", 2, ""),
+        ("```\nfor f in *; do\n  touch x\ndone\n```", 2, ""),
+        ("# No command does.\nSorry.", 2, ""),
+        ("# No command\n# does.", 3, ""),
+        ("```sh\n```", 3, ""),
+    ] {
+        let ran = run(&with_command(answer), COMMAND);
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, printed), "{answer}: {}", ran.stderr);
+        assert_eq!(status == 2, ran.stderr.contains("a command line has one"), "{answer}: {}", ran.stderr);
+    }
     let options = "-s x|-c|--session x|--name x|--tools x|--agent x|--prompt x|-a x|-f x|-t x|-x|--schema x|-n|-u|--stream|\
         --dry-run|--no-redact|--save x";
     for option in options.split('|') {
@@ -106,7 +124,11 @@ fn widget_replaces_the_typed_line_and_runs_nothing() {
         if shell != "bash" && counterpart(shell).is_none() {
             continue;
         }
+        // A command that the policy denies is proposed too, because the person runs it.
         let place = with_command("touch made");
+        if shell == "bash" {
+            place.policy("[exec]\nallowed_commands = []\n");
+        }
         let command = place.program(shell).args(options).env("TERM", "xterm").env("PS1", "> ").with_programs();
         let command = command.env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", place.work.join("answers"));
         let mut terminal = command.terminal(200);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use cp_common::home::write_whole;
 use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
+use cp_ledger::sessions::Current;
 use serde_json::Value;
 
 use crate::ask;
@@ -157,9 +158,12 @@ fn last_file(context: &Context) -> PathBuf {
     context.home.state("shell_session")
 }
 
-/// Records the last session.
-pub(crate) fn remember_session(session: &str, context: &Context) -> Result<()> {
-    write_whole(&last_file(context), session.as_bytes())
+/// Records the last session, which becomes the current one of its agent.
+pub(crate) fn remember_session(session: &str, agent: &str, context: &Context) -> Result<()> {
+    write_whole(&last_file(context), session.as_bytes())?;
+    let current = Current::of(agent, &context.home);
+    let _lock = current.lock()?;
+    current.point(session)
 }
 
 /// The last interactive session of this home.

@@ -101,7 +101,7 @@ impl<'a> State<'a> {
         // The person can type while the session is being prepared.
         console.ask(PROMPT);
         let journal = Journal::open(joined.as_ref(), &id, context)?;
-        memory::remember_session(&journal.session, context)?;
+        memory::remember_session(&journal.session, journal::known_agent(&id), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = history::collect(&settings.shell_history, request.with_history, &redactor);
         let hub = Hub::start(&settings.hub, request.closed(), &std::env::current_dir()?);
