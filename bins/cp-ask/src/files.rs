@@ -87,13 +87,12 @@ fn below(name: &str, directory: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     let globs = globs.build().map_err(wrong)?;
     let mut walk = WalkBuilder::new(directory);
     let (mut names, mut others) = (Vec::new(), 0);
+    let short = |file: &Path| file.strip_prefix("./").unwrap_or(file).to_owned();
     let is_file = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
     for entry in walk.require_git(false).sort_by_file_name(Ord::cmp).build() {
         match entry.as_ref().map(DirEntry::path) {
             Ok(file) if !entry.as_ref().is_ok_and(is_file) || !globs.matched(file, false).is_whitelist() => {}
-            Ok(file) if is_text(file).unwrap_or(false) => {
-                names.push(file.strip_prefix("./").unwrap_or(file).to_owned())
-            }
+            Ok(file) if is_text(file).unwrap_or(false) => names.push(short(file)),
             _ => others += 1,
         }
     }

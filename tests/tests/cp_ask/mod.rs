@@ -172,12 +172,11 @@ fn an_interrupt_ends_the_turn_and_leaves_nothing_behind() {
         pkill -KILL -P $!; kill -KILL $!; wait";
     run(&place, script);
     for (options, listed) in
-        [("", "before after after killed "), ("--limit 1", "killed "), ("--search KILL", "killed "), ("-n 0", "")]
+        [("", "before after after killed"), ("--limit 1", "killed"), ("--search KILL", "killed"), ("-n 0", "")]
     {
         let ran = run(&place, &format!("cp-ask logs {options}"));
-        let questions = ran.stdout.lines().filter_map(|line| line.rsplit(' ').next());
-        let questions: String = questions.map(|question| format!("{question} ")).collect();
-        assert_eq!((ran.status, questions.as_str()), (0, listed), "{options}: {ran:?}");
+        let questions: Vec<&str> = ran.stdout.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!((ran.status, questions.join(" ").as_str()), (0, listed), "{options}: {ran:?}");
     }
 }
 
