@@ -101,6 +101,47 @@ fn signal_ends_run_and_keeps_output() {
 }
 
 #[test]
+fn signal_lets_command_clean_up() {
+    cp_testkit::needs!("python3");
+    const TRAP: &str = "trap 'echo bye; exit 3' TERM INT; touch ready; while :; do sleep 0.05; done";
+    const SLOW: &str = "trap 'sleep 0.4; echo bye; exit 3' TERM INT; touch ready; while :; do sleep 0.05; done";
+    const DEAF: &str = "trap '' TERM INT HUP; touch ready; while :; do sleep 0.05; done";
+    // The shell of the line ends before its child.
+    const CHILD: &str = "python3 -c 'import signal, sys, time
+def end(*_): time.sleep(0.4); print(\"bye\"); sys.exit()
+for one in signal.SIGTERM, signal.SIGINT: signal.signal(one, end)
+open(\"ready\", \"w\").close(); time.sleep(60)'; true";
+    // Only the signal of the keyboard ends a program in Python by an exception.
+    const FINALLY: &str = "python3 -c 'import time
+try: open(\"ready\", \"w\").close(); time.sleep(60)
+finally: print(\"bye\")'";
+    let all = [Signal::INT, Signal::TERM, Signal::HUP];
+    let cases = [(TRAP, "bye\n"), (SLOW, "bye\n"), (CHILD, "bye\n"), (DEAF, ""), (FINALLY, "")];
+    let cases = all.map(|signal| cases.map(|(script, stdout)| (signal, script, stdout)));
+    for who in everyone() {
+        for (signal, script, stdout) in who.turns(cases.concat()) {
+            for door in [&["-c"][..], &["--", "sh", "-c"]] {
+                let exec = Exec::new(who);
+                let (word, started) = (word(), Instant::now());
+                let script = format!("python3 -c \"import time; time.sleep(60)\" {word} >/dev/null 2>&1 & {script}");
+                let is_keyboard_end = signal == Signal::INT && script.contains("finally");
+                let stdout = if is_keyboard_end { "bye\n" } else { stdout };
+                let child = exec.command(&[door, &[&script]].concat()).start();
+                exec.wait_for("ready");
+                child.signal(signal);
+                let ran = child.finish();
+                assert_eq!(ran.status, 130, "{who:?} {signal:?} {door:?} {script}: {ran:?}");
+                let answer = ran.only();
+                assert_eq!(answer["error"]["code"], "E_INTERRUPTED", "{answer}");
+                assert_eq!(answer["error"]["details"]["stdout"], stdout, "{who:?} {signal:?} {door:?} {script}");
+                assert!(started.elapsed() < Duration::from_secs(10) && !alive(&word), "{who:?} {script}");
+                assert_eq!(exec.entries("exec.result").len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
 fn killed_helper_ends_its_runs_and_is_restarted() {
     cp_testkit::needs!("python3");
     for who in everyone() {

@@ -28,7 +28,7 @@ struct Signals {
 
 static SIGNALS: OnceLock<Signals> = OnceLock::new();
 
-/// Time for the work to end by itself after a signal.
+/// Time for the work to end by itself after a signal, and after the last effect.
 const GRACE: Duration = Duration::from_millis(100);
 /// Interval at which the watchdog checks for the end of an effect.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -105,8 +105,7 @@ fn installed() -> std::io::Result<(Signals, UnixStream)> {
 /// Ends the program some time after a signal, unless it ends by itself.
 fn watch(mut came: UnixStream, leave: fn()) {
     while !matches!(came.read(&mut [0; 64]), Ok(0)) {
-        let (mut write, mut since) = (WRITES.load(Ordering::Relaxed), Instant::now());
-        std::thread::sleep(GRACE);
+        let (mut write, mut since, mut effect) = (WRITES.load(Ordering::Relaxed), Instant::now(), Instant::now());
         while interrupted() {
             // The lock is held while the program ends, so that no effect begins.
             let effects = effects();
@@ -114,8 +113,12 @@ fn watch(mut came: UnixStream, leave: fn()) {
             if write != last {
                 since = Instant::now();
             }
+            if *effects > 0 {
+                effect = Instant::now();
+            }
             let is_blocked = write % 2 == 1 && since.elapsed() >= GRACE;
-            if *effects == 0 || is_blocked {
+            // The result of the last effect can still be written.
+            if effect.elapsed() >= GRACE || is_blocked {
                 leave();
                 break;
             }

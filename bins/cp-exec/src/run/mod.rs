@@ -56,10 +56,13 @@ pub(crate) struct Prepared {
     _effect: signals::Effect,
 }
 
+/// The patience with a command that is not an agent. A caller that stops this program kills it 2 seconds later.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 impl Prepared {
     /// A command without an intent on a ledger.
     pub(crate) fn unrecorded(ruling: Ruling) -> Self {
-        let patience = Duration::ZERO;
+        let patience = PATIENCE;
         Self { ruling, intent: 0, stdin: None, patience, quiet: &[], open: None, _effect: signals::effect() }
     }
 

@@ -218,20 +218,19 @@ impl Supervised<'_, '_> {
     /// Ends a command whose time is over, and processes that outlive the command.
     fn enforce(&mut self, now: Instant) {
         if signals::interrupted() || self.seen.relay.as_ref().is_some_and(|relay| relay.is_hung_up()) {
-            if self.prepared.patience.is_zero() {
-                self.end(EarlyEnd::Interrupted);
-            } else if self.seen.ended.is_none() {
+            if self.seen.ended.is_none() {
+                let is_keyboard = signals::interrupted() && !signals::ending();
                 self.kill_by(now + self.prepared.patience);
-                self.terminate(EarlyEnd::Interrupted);
+                self.stop(EarlyEnd::Interrupted, if is_keyboard { Order::Interrupt } else { Order::Terminate });
             }
         }
-        // Remaining processes are killed after all output is closed.
-        if self.seen.status.is_some() && self.output.is_closed() {
+        // Remaining processes are killed after all output is closed, unless a signal asked them to end.
+        if self.seen.status.is_some() && self.seen.ended.is_none() && self.output.is_closed() {
             self.order_kill(now);
         }
         // A command that receives SIGTERM has timed out, regardless of its exit status.
         if self.terminate.is_some_and(|at| now >= at) {
-            self.terminate(EarlyEnd::TimedOut);
+            self.stop(EarlyEnd::TimedOut, Order::Terminate);
         }
         if self.kill.is_some_and(|at| now >= at) {
             self.order_kill(now);
@@ -242,11 +241,11 @@ impl Supervised<'_, '_> {
         }
     }
 
-    /// Sends SIGTERM to the command.
-    fn terminate(&mut self, ended: EarlyEnd) {
+    /// Sends a signal to the command, which can end by itself until it is killed.
+    fn stop(&mut self, ended: EarlyEnd, order: Order) {
         self.seen.ended.get_or_insert(ended);
         self.terminate = None;
-        self.order(&Order::Terminate);
+        self.order(&order);
     }
 
     fn wait(&self, repositories: Option<&git_dir::Watch>) {
@@ -319,7 +318,10 @@ impl Supervised<'_, '_> {
             Report::Exited(status) => {
                 seen.status = Some(status);
                 self.terminate = None;
-                self.kill_by(Instant::now() + DRAIN);
+                // A shell may end at a signal before its children.
+                if self.seen.ended.is_none() {
+                    self.kill_by(Instant::now() + DRAIN);
+                }
             }
             Report::Killed(count) => seen.killed = Some(count),
         }

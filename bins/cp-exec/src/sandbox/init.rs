@@ -89,8 +89,8 @@ impl Tree<'_> {
             Ok(None) | Err(_) => Order::Kill,
         };
         match order {
-            Order::Terminate => {
-                self.signal(Signal::TERM);
+            Order::Terminate | Order::Interrupt => {
+                self.signal(if order == Order::Interrupt { Signal::INT } else { Signal::TERM });
                 // A stopped process receives a signal only then.
                 self.signal(Signal::CONT);
             }

@@ -193,6 +193,8 @@ pub(crate) struct Status {
 pub(crate) enum Order {
     /// Send SIGTERM to all processes.
     Terminate,
+    /// Send SIGINT to all processes.
+    Interrupt,
     /// Continue the stopped command, whose group is still in the foreground of its terminal.
     Continue,
     /// Stop all processes.
