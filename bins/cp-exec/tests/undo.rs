@@ -286,6 +286,29 @@ fn undo_in_another_directory_names_the_line_that_works() {
     let line = format!("{} --dry-run", line.replace("cp-exec", &ours));
     exec.outside(&line).without_env("CP_HOME").run().success();
     exec.command(&["undo", "last", "--dry-run"]).current_dir(&one).run().success();
+    // A run and an edit in a directory that was moved.
+    let edit =
+        json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": "edited", "content": "x"}});
+    for is_run in [true, false] {
+        if is_run {
+            exec.command(&["-c", "mkdir sub; echo x >sub/made"]).current_dir(&one).run().success();
+        } else {
+            exec.command(&[]).current_dir(&one).stdin(edit.to_string()).run().success();
+        }
+        let moved = exec.work.join("moved");
+        std::fs::rename(&one, &moved).unwrap();
+        for place in [&moved, &other] {
+            let refused =
+                exec.command(&["undo", "last", "--dry-run"]).current_dir(place).run().failed(3, "E_NOT_FOUND");
+            assert!(refused["message"].as_str().unwrap().contains("moved or removed"), "{refused}");
+            let line = refused["details"]["hint"].as_str().unwrap().split_once(": ").unwrap().1.to_owned();
+            std::fs::rename(&moved, &one).unwrap();
+            let line = format!("{} --dry-run", line.replace("cp-exec", &ours));
+            exec.outside(&line).without_env("CP_HOME").run().success();
+            std::fs::rename(&one, &moved).unwrap();
+        }
+        std::fs::rename(&moved, &one).unwrap();
+    }
 }
 
 #[test]

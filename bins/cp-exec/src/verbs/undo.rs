@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::changes::Store;
 use crate::git_dir::{Recovery, Snapshot};
-use crate::policy::Actor;
+use crate::policy::{Actor, Policy};
 use crate::run::{Engine, NOT_RECORDED, newest, quoted};
 use crate::tools::filesystem::{CHANGED, LeftOut, Recorded, Undo, locked};
 use crate::verbs::run::report_killed_runs;
@@ -101,17 +101,9 @@ fn plan(args: &Args, context: &mut Context) -> Result<Plan<'static, Undone>> {
     let recoveries = snapshots.into_values().map(recovery).collect::<Result<Vec<_>>>()?;
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
-    let elsewhere = directory.filter(|directory| Path::new(directory) != policy.base && Path::new(directory).is_dir());
     // A preview takes no lock, because that would create a file.
     let lock = (!args.write.dry_run).then(|| locked(policy)).transpose()?;
-    let mut undo = Undo::of(policy, changes).map_err(|error| match elsewhere {
-        Some(directory) if error.code() == Code::Forbidden => error.hint(format!(
-            "it ran in another directory: cd {} && cp-exec undo {}",
-            cp_common::wire::quoted(&directory),
-            args.named
-        )),
-        _ => error,
-    })?;
+    let mut undo = Undo::of(policy, changes).map_err(|error| elsewhere(error, policy, directory, &args.named))?;
     let by_others = undo.left_out.iter().filter(|left| left.reason == CHANGED).map(|left| left.path.as_str());
     let by_others: Vec<&str> = by_others.collect();
     if let Some(first) = by_others.first().filter(|_| !args.except_changed) {
@@ -155,6 +147,25 @@ fn plan(args: &Args, context: &mut Context) -> Result<Plan<'static, Undone>> {
         recoveries.iter().try_for_each(Recovery::apply)?;
         Ok(Undone { receipt: Some(receipt), ..undone })
     })
+}
+
+/// The refusal to write a path, with the directory in which the undo is allowed if it is not this one.
+fn elsewhere(error: Error, policy: &Policy, directory: Option<String>, named: &str) -> Error {
+    if error.code() != Code::Forbidden {
+        return error;
+    }
+    let line = |directory: &str| format!("cd {} && cp-exec undo {named}", cp_common::wire::quoted(directory));
+    let other = directory.as_deref().filter(|directory| Path::new(directory) != policy.base);
+    if let Some(other) = other.filter(|other| Path::new(other).is_dir()) {
+        return error.hint(format!("it ran in another directory: {}", line(other)));
+    }
+    let details = error.details();
+    let path = details.get("path").and_then(Value::as_str).unwrap_or_default();
+    let gone = Path::new(path).ancestors().skip(1).take_while(|above| !above.exists()).last();
+    let Some(gone) = gone.and_then(Path::to_str).filter(|gone| !gone.is_empty()) else { return error };
+    let line = line(other.unwrap_or(gone));
+    Error::not_found(format!("{path} was in {gone}, which was moved or removed since"))
+        .hint(format!("move the directory back to that path, then undo there: {line}"))
 }
 
 /// What the ledger has of the runs and edits.
