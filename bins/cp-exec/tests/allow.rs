@@ -93,6 +93,42 @@ fn grant_everywhere_holds_in_other_projects() {
 }
 
 #[test]
+fn hints_for_program_of_virtual_environment_lead_to_its_run() {
+    let everyday = crate::exec::POLICY;
+    for who in everyone() {
+        // A name of the catalogue, another one, and one that the policy allows.
+        for (policy, name) in
+            [POLICY, everyday].map(|policy| ["pytest", "mytool", "cargo"].map(|name| (policy, name))).concat()
+        {
+            for door in ["--", "-c"] {
+                let exec = Exec::with_policy(who, &policy.replacen("\"sh\"", "\"sh\", \"cargo\"", 1));
+                let program = exec.executable(&format!(".venv/bin/{name}"), "#!/bin/sh\necho ran\n");
+                let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+                let type_words = |words: &[&str]| exec.command(words).env("PATH", &path).run();
+                let mut words = vec![door.to_owned(), name.to_owned()];
+                for step in 0.. {
+                    let words_now: Vec<&str> = words.iter().map(String::as_str).collect();
+                    let ran = type_words(&[&["--format", "raw"], &words_now[..]].concat());
+                    if ran.stdout == "ran\n" {
+                        break;
+                    }
+                    assert!(step < 4, "{who:?} {name} {door}: the hints lead to no run: {ran:?}");
+                    let (_, line) = ran.stderr.trim().rsplit_once(": cp-exec ").unwrap_or_else(|| panic!("{ran:?}"));
+                    if line.starts_with("allow ") {
+                        let allow: Vec<&str> = line.split(' ').collect();
+                        let token = type_words(&[&allow[..], &["--dry-run"]].concat()).data()["confirm_token"].clone();
+                        let done = type_words(&[&allow[..], &["--confirm", token.as_str().unwrap()]].concat()).data();
+                        assert_eq!(done["changed"], true, "{who:?} {name} {door}: {line}");
+                    } else {
+                        words = line.split(' ').map(str::to_owned).collect();
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn allow_needs_policy_and_project() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     let ran = exec.command(&["allow", "program", "seq", "--dry-run"]).current_dir("/").run();

@@ -52,7 +52,7 @@ except PermissionError: print(\"on\")'";
 
 #[test]
 fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
-    let network = "[exec]\nnetwork = [\"a.test\", \"*.b.test:22\"]\n";
+    let network = "[exec]\nnetwork = [\"a.test\", \"*.b.test:22\", \"c.test=127.0.0.1:8099\"]\n";
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replacen("[exec]\n", network, 1));
         exec.write(".env", "secret\n");
@@ -69,7 +69,11 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
             ("echo 'strace: PTRACE_TRACEME: Operation not permitted' >&2; false", "ASAN_OPTIONS=detect_leaks=0"),
             ("echo 'Failed to connect to A.test port 8080.' >&2; false", "`cp-exec allow network a.test:8080`"),
             ("echo 'request to http://x.b.test:80/y failed' >&2; false", "`cp-exec allow network x.b.test:80`"),
-            ("echo 'a.test:443 a.test 404 c.test:8080 x.b.test:22 b.test:1' >&2; false", ""),
+            (
+                "echo 'connect to c.test port 8099 failed' >&2; false",
+                "`cp-exec allow network c.test:8099=127.0.0.1:8099`",
+            ),
+            ("echo 'c.test:443 a.test:443 a.test 404 d.test:8080 x.b.test:22 b.test:1' >&2; false", ""),
             ("echo \"Error: EACCES: permission denied, open '$PWD/.env'\" >&2; false", "which the policy hides"),
             ("echo \"reads $PWD/.env\" >&2; false", "which the policy hides"),
             ("echo \"reads $PWD/.env.example and x.env\" >&2; false", ""),
@@ -136,6 +140,52 @@ fn failure_at_hidden_or_guarded_path_gets_guess_whatever_its_words_are() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn failure_at_path_outside_of_view_gets_line_that_shows_it() {
+    cp_testkit::needs!("python3");
+    for who in everyone() {
+        let operations =
+            ["cat PATH/file", "ls PATH/", "cd PATH", "python3 -c 'open(\"PATH/file\")'", "git ls-remote PATH/r"];
+        let spellings = ["ABSOLUTE", "../other", "./../other/.", "link"];
+        let cases: Vec<String> = operations
+            .iter()
+            .flat_map(|operation| spellings.map(|spelling| operation.replace("PATH", spelling)))
+            .collect();
+        for script in who.turns(cases) {
+            let exec = Exec::new(who);
+            let other = exec.root.directory("other").display().to_string();
+            exec.root.write("other/file", "x\n");
+            exec.outside(&format!("git init -q --bare {other}/r")).run().success();
+            std::os::unix::fs::symlink("../other", exec.work.join("link")).unwrap();
+            let script = script.replace("ABSOLUTE", &other);
+            let told = exec.command(&["--format", "raw", "-c", &script]).run().stderr;
+            let (_, line) = told.split_once("a guess: ").unwrap_or_else(|| panic!("{who:?} {script}: {told}"));
+            let line = line.split('`').nth(1).unwrap();
+            let words: Vec<&str> = line.strip_prefix("cp-exec ").unwrap().split(' ').collect();
+            exec.confirmed(&words);
+            exec.command(&["--format", "raw", "-c", &script]).run().success();
+        }
+        // The controls: what exists nowhere, what a run has of its own, and what it sees.
+        let exec = Exec::new(who);
+        exec.root.write("other/file", "x\n");
+        for (path, guess) in [
+            ("nowhere", ""),
+            ("../other/nowhere", ""),
+            ("/usr/nowhere", ""),
+            ("../other/file", "`cp-exec allow read "),
+            ("/proc/self/nowhere", ""),
+            (std::env::current_exe().unwrap().to_str().unwrap(), "a guess: "),
+        ] {
+            let ran = exec.command(&["--format", "raw", "-c", &format!("cat {path}")]).run();
+            assert!(ran.stderr.contains("No such file") && ran.stderr.contains(guess), "{who:?} {path}: {ran:?}");
+            assert_eq!(ran.stderr.contains("a guess: "), !guess.is_empty(), "{who:?} {path}: {ran:?}");
+        }
+        let ran =
+            exec.command(&["-c", "echo '/usr/bin/env: not found' >&2; echo \"$PWD: not found\" >&2; false"]).run();
+        assert!(!ran.stdout.contains("a guess: "), "{who:?}: {ran:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use cp_common::context::options::Origin;
 use cp_common::home::{resolved, resolved_below};
 use cp_common::{Code, Error, Result};
 
-use super::program::{files, resolve};
+use super::program::{files, resolve, startable};
 use crate::policy::{Access, Policy, allowable, normal};
 use crate::refusal::{denied, refuse};
 use crate::request::Command;
@@ -45,7 +45,7 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
     }
     let error = refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone());
-    Err(allowable(error, "program", word))
+    Err(startable(error, policy, word))
 }
 
 /// The refusal of every command, if the policy allows none.

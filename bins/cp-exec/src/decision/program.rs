@@ -11,9 +11,11 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use cp_common::home::Home;
+use cp_common::home::{Home, resolved};
+use cp_common::wire::quoted;
 use cp_common::{Error, Result, clock};
 
+use super::checks::runs_by_path;
 use crate::digest::{hash_of, sha256};
 use crate::file_id::FileId;
 use crate::files::append_bounded;
@@ -62,7 +64,21 @@ pub(super) fn locate(policy: &Policy, name: &str) -> Result<PathBuf> {
     let looked: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
     let error = Error::not_found(format!("program `{name}` not found")).with("rule", "not_found").with("path", looked);
     let is_outside = on_own_path(name).is_some();
-    Err(if is_outside { allowable(error, "program", name) } else { error.hint("install it, or give its path") })
+    Err(if is_outside { startable(error, policy, name) } else { error.hint("install it, or give its path") })
+}
+
+/// Adds the line that runs or allows a program to a refusal. A name is never pinned to a file that commands can write,
+/// such as a program of a virtual environment, so the line has the path that a shell outside finds.
+pub(super) fn startable(error: Error, policy: &Policy, word: &str) -> Error {
+    let is_known = word.contains('/') || files(policy, word).next().is_some();
+    let is_written = |found: &PathBuf| policy.bounds.is_written(found) || policy.bounds.is_written(&resolved(found));
+    let found = on_own_path(word).filter(|found| !is_known && is_written(found));
+    let Some(found) = found else { return allowable(error, "program", word) };
+    let shown = found.display().to_string();
+    if runs_by_path(policy, &found, &resolved(&found)) {
+        return error.hint(format!("it runs by its path: cp-exec -- {}", quoted(&shown)));
+    }
+    allowable(error, "program", &shown)
 }
 
 /// The files that a name may mean, each with its path before and after links are resolved.

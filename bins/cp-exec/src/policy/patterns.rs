@@ -242,7 +242,7 @@ impl Bounds {
     }
 
     /// True if commands may have written a path.
-    pub(super) fn is_written(&self, path: &Path) -> bool {
+    pub(crate) fn is_written(&self, path: &Path) -> bool {
         self.lists[Access::Write as usize].iter().any(|pattern| pattern.matches(path))
     }
 

@@ -14,11 +14,12 @@ use serde_json::json;
 
 use super::streams::Capture;
 use crate::changes::Changes;
-use crate::decision::{Decision, Pinned};
+use crate::decision::{Decision, Pinned, on_own_path, resolve};
 use crate::policy::{Access, Policy, normal};
 use crate::refusal::{allow_line, with_members};
 use crate::sandbox;
-use crate::sandbox::plan::{Operation, Plan, View};
+use crate::sandbox::pieces::sees;
+use crate::sandbox::plan::{Operation, Plan};
 use crate::sandbox::report::{Enforcement, Failure, Status};
 
 /// A command that ran, with its answer.
@@ -280,12 +281,15 @@ pub(crate) struct StepsReport {
 
 /// The words of git about files that it leaves as they are, although it may succeed.
 const OF_GIT: [&str; 2] = ["unable to unlink", "unable to create file"];
+/// The words of programs, among them git and cargo, about a path that does not exist.
+const MISSING: [&str; 7] =
+    ["no such file", "enoent", "not exist", "not appear", "not found", "cannot find", "failed to read"];
 
 /// The most bytes at the end of standard error that are read.
 const READ: usize = 8 << 10;
 
 /// A guess in a sentence why a command failed, for the last line of its standard error that names a path which the
-/// sandbox hides or keeps read-only, a port at which a listed name cannot be reached, or ptrace. Relative paths start
+/// sandbox hides, does not show or keeps read-only, a port at which a listed name cannot be reached, or ptrace. Relative paths start
 /// at its directory or at the top of the repository. A command that did not fail may have left out files.
 pub(super) fn guess_cause(stderr: &[u8], has_failed: bool, plan: &Plan, policy: &Policy) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
@@ -294,16 +298,21 @@ pub(super) fn guess_cause(stderr: &[u8], has_failed: bool, plan: &Plan, policy: 
     // The command may have gone to a directory inside.
     let kept = || plan.view.of(Operation::Hidden).chain(plan.view.of(Operation::ReadOnly));
     let ends_with = |end: &str| kept().find(|place| place.starts_with(top) && place.ends_with(end)).cloned();
+    // A name without a slash is a path if it is a link, which may lead out of the view.
+    let is_path = |word: &&str| word.contains(['/', '.']) || cwd.join(word).is_symlink();
     let about_path = |line| {
-        let places = paths(line).flat_map(|path| {
+        let places = paths(line).filter(is_path).flat_map(|path| {
             let inside = ends_with(path.trim_start_matches("../"));
             [cwd.join(path), top.join(path)].into_iter().chain(inside)
         });
-        places.map(|path| normal(&path)).find_map(|path| about(line, &path, &plan.view, policy))
+        places.map(|path| normal(&path)).find_map(|path| about(line, &path, plan, policy))
     };
     let is_asked = |line: &&str| has_failed || OF_GIT.iter().any(|words| line.contains(words));
     let why = text.lines().rev().filter(is_asked).find_map(|line| {
-        about_path(line).or_else(|| about_port(line, plan.network.destinations())).or_else(|| about_tracing(line))
+        about_path(line)
+            .or_else(|| about_port(line, plan.network.destinations()))
+            .or_else(|| about_program(line, policy))
+            .or_else(|| about_tracing(line))
     })?;
     Some(format!("a guess: it {} because {why}", if has_failed { "failed" } else { "left out files" }))
 }
@@ -322,18 +331,34 @@ fn about_port(line: &str, listed: &[Destination]) -> Option<String> {
     words.find_map(|word| {
         let (name, port) = word.split_once(':')?;
         let port: u16 = port.trim_end_matches(['.', ':']).parse().ok()?;
-        let named = listed.iter().filter(|destination| destination.contains(name));
-        let ports: Vec<u16> = named.flat_map(Destination::ports).copied().collect();
-        (!ports.is_empty() && !ports.contains(&port)).then(|| {
-            let line = allow_line("network", &format!("{name}:{port}"));
-            format!("the policy does not list {name} for port {port}; `{line}` allows it")
-        })
+        let named: Vec<_> = listed.iter().filter(|destination| destination.contains(name)).collect();
+        let is_reached = named.iter().any(|destination| destination.ports().contains(&port));
+        let text = named.first().filter(|_| !is_reached)?.to_string();
+        // The address that the policy gives for the name is that of the other port too.
+        let target = text.split_once('=').map(|(_, target)| format!("={target}")).unwrap_or_default();
+        let line = allow_line("network", &format!("{name}:{port}{target}"));
+        Some(format!("the policy does not list {name} for port {port}; `{line}` allows it"))
     })
 }
 
-/// The guess about a line that names a path.
-fn about(line: &str, path: &Path, view: &View, policy: &Policy) -> Option<String> {
+/// The guess about a line that names a program which only the shell outside finds.
+fn about_program(line: &str, policy: &Policy) -> Option<String> {
+    let names = line.split(": ").map(|word| word.trim_matches(is_quote)).filter(|word| !word.contains('/'));
+    let missing = names
+        .filter(|name| is_missing(line) && on_own_path(name).is_some())
+        .find_map(|name| resolve(policy, name).err())?;
+    Some(format!("{missing}; {}", missing.hint_text()?))
+}
+
+/// True for a line with the words of a program about a path that does not exist.
+fn is_missing(line: &str) -> bool {
     let line = line.to_lowercase();
+    MISSING.iter().any(|words| line.contains(words))
+}
+
+/// The guess about a line that names a path.
+fn about(line: &str, path: &Path, plan: &Plan, policy: &Policy) -> Option<String> {
+    let (is_missing, line, view) = (is_missing(line), line.to_lowercase(), &plan.view);
     let has = |errors: [&str; 2]| errors.iter().any(|error| line.contains(error));
     let shown = path.display();
     if view.is_within(Operation::Hidden, path) {
@@ -349,25 +374,40 @@ fn about(line: &str, path: &Path, view: &View, policy: &Policy) -> Option<String
     {
         return Some(format!("commands cannot move or remove {shown}, which has {} in it", place.display()));
     }
+    if let Some(outside) = path.canonicalize().ok().filter(|file| is_missing && !sees(plan, file)) {
+        return Some(granted_by(Access::Read, &outside, policy));
+    }
     if !is_read_only || !path.parent().is_some_and(Path::is_dir) || view.is_within(Operation::Write, path) {
         return None;
     }
     if path.starts_with("/dev") {
         return Some(format!("the mode, owner and times of {shown} belong to the machine"));
     }
-    let (asked, never) = policy.grantable(Access::Write, path);
+    Some(granted_by(Access::Write, path, policy))
+}
+
+/// The sentence about a path that commands cannot access, with the line that grants the access.
+fn granted_by(access: Access, path: &Path, policy: &Policy) -> String {
+    let (asked, never) = policy.grantable(access, path);
     let asked = asked.display().to_string();
+    let (state, granted) = if access == Access::Write {
+        ("read-only for", "writable")
+    } else {
+        ("outside of what is shown to", "readable")
+    };
     let told = match never {
-        None => format!("; `{}` makes it writable", allow_line("write", &asked)),
+        None => format!("; `{}` makes it {granted}", allow_line(access.name(), &asked)),
         Some(why) => format!(": {why}"),
     };
-    Some(format!("{asked} is read-only for commands{told}"))
+    format!("{asked} is {state} commands{told}")
+}
+
+fn is_quote(letter: char) -> bool {
+    "'\"`‘’".contains(letter)
 }
 
 /// What can be a path in a line, the last first: words, and what is quoted.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
-    let is_quote = |letter: char| "'\"`‘’".contains(letter);
     let is_border = move |letter: char| letter.is_whitespace() || is_quote(letter) || ",;()".contains(letter);
-    let words = line.rsplit(is_border).chain(line.rsplit(is_quote)).map(|word| word.trim_end_matches([':', '.']));
-    words.filter(|word| word.contains('/') || word.contains('.'))
+    line.rsplit(is_border).chain(line.rsplit(is_quote)).map(|word| word.trim_end_matches([':', '.']))
 }

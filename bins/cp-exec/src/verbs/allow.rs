@@ -194,9 +194,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Value>> {
         return Ok(missing(executes, "execute", &escaped(&named(policy, &path)?)));
     }
     let mut added = vec![json!({ "allowed_commands": [name] })];
-    if resolve(policy, name).is_ok() {
-        return Ok(added);
-    }
+    let Err(missing) = resolve(policy, name) else { return Ok(added) };
     let home = &policy.loaded.home;
     if let Some(program) = project::find(name, home) {
         added.extend(program.additions);
@@ -206,8 +204,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Value>> {
     let file = existing(policy, &found.to_string_lossy())?;
     check_directory(file.parent().unwrap_or(&file), policy.loaded.owner)?;
     if policy.bounds.lists(Access::Write, &file) || policy.bounds.lists(Access::Write, &found) {
-        return Err(never(value, "commands can write it")
-            .hint(format!("allow its path: cp-exec allow program {}", found.display())));
+        return Err(never(value, "commands can write it").hint(missing.hint_text().unwrap_or_default()));
     }
     let paths = [escaped(&named(policy, &file)?)];
     added.push(json!({ "pin": { name: named(policy, &found)? }, "read": paths, "execute": paths }));
