@@ -181,27 +181,29 @@ fn refused_name_and_program_are_asked_about_at_terminal() {
     let line = "seq 1; seq 2; shred f; getent hosts a.example; getent hosts a.example; true";
     let words = ["-c", line];
     for (answers, kept) in
-        [(["y\r", "n\r"], ["a.example", ""]), (["n\r", "y\r"], ["", "seq"]), (["\r", "\r"], ["", ""])]
+        [(["y\r", "n\r"], ["a.example", ""]), (["n\r", "always\r"], ["", "seq"]), (["\r", "\r"], ["", ""])]
     {
         let exec = Exec::with_policy(Who::Me, &policy);
         let mut terminal = exec.command(&words).terminal(200);
         for (what, answer) in ["network a.example", "program seq"].into_iter().zip(answers) {
-            terminal.wait_for(&format!("allow {what} for this project? [y/N]"));
+            terminal.wait_for(&format!("allow {what} for this project? [y/N"));
             terminal.send(answer);
         }
         terminal.end();
         let (text, shown) = (exec.home.read("config/policy.toml"), terminal.text());
-        assert_eq!(shown.matches("[y/N]").count(), 2, "{shown}");
+        assert_eq!(shown.matches("[y/N").count(), 2, "{shown}");
         for (value, kept) in ["a.example", "seq"].into_iter().zip(kept) {
             assert_eq!(text.contains(&format!("\"{value}\"")), !kept.is_empty(), "{text}");
         }
         assert_eq!(shown.contains("run it again"), kept.concat() != "", "{shown}");
         assert_eq!(exec.entries("policy.allow").len(), usize::from(kept.concat() != ""));
+        let elsewhere = exec.command(&["-c", "seq 1"]).current_dir(exec.root.directory("other")).run();
+        assert_eq!(elsewhere.status == 0, answers[1] == "always\r", "{elsewhere:?}");
     }
     // A command that is refused as a whole, and then runs.
     let exec = Exec::with_policy(Who::Me, &policy);
     let mut terminal = exec.command(&["--", "seq", "7", "7"]).terminal(200);
-    terminal.wait_for("allow program seq for this project? [y/N]");
+    terminal.wait_for("allow program seq for this project? [y/N");
     terminal.send("y\r");
     terminal.end();
     assert_eq!(exec.command(&["--format", "raw", "--", "seq", "7", "7"]).run().success().stdout, "7\n");
@@ -210,9 +212,9 @@ fn refused_name_and_program_are_asked_about_at_terminal() {
     for words in [&["--json", "-c", line][..], &["--", "shred", "f"], &["agent", "--", "sh", "-c", line]] {
         let mut terminal = exec.command(words).terminal(200);
         terminal.end();
-        assert!(!terminal.text().contains("[y/N]"), "{words:?}: {}", terminal.text());
+        assert!(!terminal.text().contains("[y/N"), "{words:?}: {}", terminal.text());
     }
     let ran = exec.command(&words).run();
-    assert!(!format!("{ran:?}").contains("[y/N]"), "{ran:?}");
+    assert!(!format!("{ran:?}").contains("[y/N"), "{ran:?}");
     assert_eq!(exec.home.read("config/policy.toml"), policy);
 }

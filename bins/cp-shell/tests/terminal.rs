@@ -104,7 +104,7 @@ fn policy_question_is_asked_at_terminal() {
     terminal.prompted();
     assert!(terminal.says(":! echo hi").contains("hi\n"));
     terminal.send(":! id\r");
-    let question = terminal.wait_for("allow program id for this project? [y/N] ");
+    let question = terminal.wait_for("allow program id for this project? [y/N/always: every project] ");
     assert!(question.contains("cp-exec: id: `id` is not in allowed_commands"), "{question}");
     terminal.send("n\r");
     terminal.prompted();

@@ -9,7 +9,7 @@ use cp_common::context::options::WriteOptions;
 use cp_common::home::resolved;
 use cp_common::output::{line_to_stderr, printable};
 use cp_common::program::confirm;
-use cp_common::program::terminal::confirms;
+use cp_common::program::terminal::ask;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Context, Error, Result, words};
@@ -95,16 +95,24 @@ pub(super) fn refused(outcome: &Result<FinishedRun>) -> Vec<(Kind, String)> {
 }
 
 /// Asks the person at the terminal about each network name and program that a run was refused, and stores what they
-/// allow for this project. What is never granted, or would change nothing, is no question.
+/// allow for this project, or for every one. What is never granted, or would change nothing, is no question.
 pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result<()> {
     let (file, mut is_stored) = (context.home.policy_file(), false);
     for (kind, value) in refused.iter().take(QUESTIONS) {
         let Ok(granted) = grant(&file, *kind, std::slice::from_ref(value), false, context) else { continue };
         let name = kind.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default();
-        let question = format!("cp-exec: allow {name} {} for this project? [y/N] ", printable(&quoted(value)));
-        if !granted.is_change() || confirms(&question)? != Some(true) {
+        let question = format!(
+            "cp-exec: allow {name} {} for this project? [y/N/always: every project] ",
+            printable(&quoted(value))
+        );
+        if !granted.is_change() {
             continue;
         }
+        let granted = match ask(&question, None, |typed| Some(typed.trim().to_lowercase()))?.as_deref() {
+            Some("y" | "yes") => granted,
+            Some("always") => grant(&file, *kind, std::slice::from_ref(value), true, context)?,
+            _ => continue,
+        };
         granted.store(context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
         is_stored = true;
     }

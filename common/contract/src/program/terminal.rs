@@ -17,7 +17,7 @@ pub fn confirms(question: &str) -> Result<Option<bool>> {
 }
 
 /// Asks until an answer can be parsed, or until `until`. `None` if there is no terminal or no answer.
-pub(super) fn ask<T>(question: &str, until: Option<Instant>, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+pub fn ask<T>(question: &str, until: Option<Instant>, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
     let Some(mut terminal) = open() else { return Ok(None) };
     let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
     // Input that was typed before the question does not answer it.
