@@ -102,7 +102,6 @@ fn signal_ends_run_and_keeps_output() {
 
 #[test]
 fn signal_lets_command_clean_up() {
-    cp_testkit::needs!("python3");
     const TRAP: &str = "trap 'echo bye; exit 3' TERM INT; touch ready; while :; do sleep 0.05; done";
     const SLOW: &str = "trap 'sleep 0.4; echo bye; exit 3' TERM INT; touch ready; while :; do sleep 0.05; done";
     const DEAF: &str = "trap '' TERM INT HUP; touch ready; while :; do sleep 0.05; done";
@@ -115,6 +114,7 @@ open(\"ready\", \"w\").close(); time.sleep(60)'; true";
     const FINALLY: &str = "python3 -c 'import time
 try: open(\"ready\", \"w\").close(); time.sleep(60)
 finally: print(\"bye\")'";
+    cp_testkit::needs!("python3");
     let all = [Signal::INT, Signal::TERM, Signal::HUP];
     let cases = [(TRAP, "bye\n"), (SLOW, "bye\n"), (CHILD, "bye\n"), (DEAF, ""), (FINALLY, "")];
     let cases = all.map(|signal| cases.map(|(script, stdout)| (signal, script, stdout)));

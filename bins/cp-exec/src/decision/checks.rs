@@ -9,8 +9,8 @@ use cp_common::context::options::Origin;
 use cp_common::home::{resolved, resolved_below};
 use cp_common::{Code, Error, Result};
 
-use super::program::{files, resolve, startable};
-use crate::policy::{Access, Policy, allowable, normal};
+use super::program::{resolve, startable};
+use crate::policy::{Access, Policy, allowable};
 use crate::refusal::{denied, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Operand, Served, escalation};
@@ -55,19 +55,6 @@ pub(super) fn refuse_all_commands(policy: &Policy) -> Error {
         Some(_) => "the policy allows no commands",
     };
     refuse("not_allowed", reason).hint(policy.setting_hint("exec.allowed_commands"))
-}
-
-/// True if a program runs by its path, whatever its name: it lies in an execute path, or it is a link there to a
-/// program that the policy runs, as `.venv/bin/python` is.
-pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
-    let exec = policy.exec();
-    let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
-    let is_pinned = || exec.pin.values().any(|pin| pin.canonicalize().is_ok_and(|pin| pin == file));
-    let is_listed = || {
-        exec.allowed_commands.iter().any(|name| files(policy, name).next().is_some_and(|(_, listed)| listed == file))
-    };
-    let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
-    policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
 
 /// The canonical file that the first word of a command names, of which `asked` is the path.

@@ -23,10 +23,11 @@ pub(crate) use self::agent::{decide_agent, unseen_files};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
     add_tool_call_hint, check_command_name, check_cwd, check_declared, check_intent, check_paths, check_script_place,
-    check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
+    check_target, not_of_name, refuse_all_commands, requested_cwd, resolve_program,
 };
 pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::{check_variables, plan};
+use self::program::runs_by_path;
 pub(crate) use self::program::{HashCache, Pinned, on_own_path, pin, resolve};
 use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRules, StepRuling, decide_step};

@@ -15,11 +15,10 @@ use cp_common::home::{Home, resolved};
 use cp_common::wire::quoted;
 use cp_common::{Error, Result, clock};
 
-use super::checks::runs_by_path;
 use crate::digest::{hash_of, sha256};
 use crate::file_id::FileId;
 use crate::files::append_bounded;
-use crate::policy::{Policy, allowable, check_directory, others_write};
+use crate::policy::{Access, Policy, allowable, check_directory, normal, others_write};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Identity;
 use crate::sandbox::{HEAD, first_line};
@@ -79,6 +78,19 @@ pub(super) fn startable(error: Error, policy: &Policy, word: &str) -> Error {
         return error.hint(format!("it runs by its path: cp-exec -- {}", quoted(&shown)));
     }
     allowable(error, "program", &shown)
+}
+
+/// True if a program runs by its path, whatever its name: it lies in an execute path, or it is a link there to a
+/// program that the policy runs, as `.venv/bin/python` is.
+pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
+    let exec = policy.exec();
+    let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
+    let is_pinned = || exec.pin.values().any(|pin| pin.canonicalize().is_ok_and(|pin| pin == file));
+    let is_listed = || {
+        exec.allowed_commands.iter().any(|name| files(policy, name).next().is_some_and(|(_, listed)| listed == file))
+    };
+    let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
+    policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
 
 /// The files that a name may mean, each with its path before and after links are resolved.

@@ -9,11 +9,11 @@ use cp_common::Result;
 use cp_common::wire::Approval;
 use sha2::{Digest as _, Sha256};
 
-use super::checks::{check_command_name, check_declared, check_script, check_target, not_of_name, runs_by_path};
+use super::checks::{check_command_name, check_declared, check_script, check_target, not_of_name};
 use super::confirm;
 use super::own_repository::{is_about_own_repository, is_in_own_tmp};
 use super::owner_git::OwnerGit;
-use super::program::{self, HashCache};
+use super::program::{self, HashCache, runs_by_path};
 use crate::digest::format_digest;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;

@@ -289,8 +289,9 @@ const MISSING: [&str; 7] =
 const READ: usize = 8 << 10;
 
 /// A guess in a sentence why a command failed, for the last line of its standard error that names a path which the
-/// sandbox hides, does not show or keeps read-only, a port at which a listed name cannot be reached, or ptrace. Relative paths start
-/// at its directory or at the top of the repository. A command that did not fail may have left out files.
+/// sandbox hides, does not show or keeps read-only, a port at which a listed name cannot be reached, a program that only
+/// the shell outside finds, or ptrace. Relative paths start at its directory or at the top of the repository. A command
+/// that did not fail may have left out files.
 pub(super) fn guess_cause(stderr: &[u8], has_failed: bool, plan: &Plan, policy: &Policy) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
     let cwd = &plan.cwd.path;
@@ -390,11 +391,8 @@ fn about(line: &str, path: &Path, plan: &Plan, policy: &Policy) -> Option<String
 fn granted_by(access: Access, path: &Path, policy: &Policy) -> String {
     let (asked, never) = policy.grantable(access, path);
     let asked = asked.display().to_string();
-    let (state, granted) = if access == Access::Write {
-        ("read-only for", "writable")
-    } else {
-        ("outside of what is shown to", "readable")
-    };
+    let (state, granted) =
+        if access == Access::Write { ("read-only for", "writable") } else { ("outside of the view of", "readable") };
     let told = match never {
         None => format!("; `{}` makes it {granted}", allow_line(access.name(), &asked)),
         Some(why) => format!(": {why}"),

@@ -217,12 +217,11 @@ impl Supervised<'_, '_> {
 
     /// Ends a command whose time is over, and processes that outlive the command.
     fn enforce(&mut self, now: Instant) {
-        if signals::interrupted() || self.seen.relay.as_ref().is_some_and(|relay| relay.is_hung_up()) {
-            if self.seen.ended.is_none() {
-                let is_keyboard = signals::interrupted() && !signals::ending();
-                self.kill_by(now + self.prepared.patience);
-                self.stop(EarlyEnd::Interrupted, if is_keyboard { Order::Interrupt } else { Order::Terminate });
-            }
+        let is_hung_up = self.seen.relay.as_ref().is_some_and(|relay| relay.is_hung_up());
+        if self.seen.ended.is_none() && (signals::interrupted() || is_hung_up) {
+            let is_keyboard = signals::interrupted() && !signals::ending();
+            self.kill_by(now + self.prepared.patience);
+            self.stop(EarlyEnd::Interrupted, if is_keyboard { &Order::Interrupt } else { &Order::Terminate });
         }
         // Remaining processes are killed after all output is closed, unless a signal asked them to end.
         if self.seen.status.is_some() && self.seen.ended.is_none() && self.output.is_closed() {
@@ -230,7 +229,7 @@ impl Supervised<'_, '_> {
         }
         // A command that receives SIGTERM has timed out, regardless of its exit status.
         if self.terminate.is_some_and(|at| now >= at) {
-            self.stop(EarlyEnd::TimedOut, Order::Terminate);
+            self.stop(EarlyEnd::TimedOut, &Order::Terminate);
         }
         if self.kill.is_some_and(|at| now >= at) {
             self.order_kill(now);
@@ -242,10 +241,10 @@ impl Supervised<'_, '_> {
     }
 
     /// Sends a signal to the command, which can end by itself until it is killed.
-    fn stop(&mut self, ended: EarlyEnd, order: Order) {
+    fn stop(&mut self, ended: EarlyEnd, order: &Order) {
         self.seen.ended.get_or_insert(ended);
         self.terminate = None;
-        self.order(&order);
+        self.order(order);
     }
 
     fn wait(&self, repositories: Option<&git_dir::Watch>) {

@@ -103,7 +103,8 @@ fn plan(args: &Args, context: &mut Context) -> Result<Plan<'static, Undone>> {
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
     // A preview takes no lock, because that would create a file.
     let lock = (!args.write.dry_run).then(|| locked(policy)).transpose()?;
-    let mut undo = Undo::of(policy, changes).map_err(|error| elsewhere(error, policy, directory, &args.named))?;
+    let mut undo =
+        Undo::of(policy, changes).map_err(|error| elsewhere(error, policy, directory.as_deref(), &args.named))?;
     let by_others = undo.left_out.iter().filter(|left| left.reason == CHANGED).map(|left| left.path.as_str());
     let by_others: Vec<&str> = by_others.collect();
     if let Some(first) = by_others.first().filter(|_| !args.except_changed) {
@@ -150,12 +151,12 @@ fn plan(args: &Args, context: &mut Context) -> Result<Plan<'static, Undone>> {
 }
 
 /// The refusal to write a path, with the directory in which the undo is allowed if it is not this one.
-fn elsewhere(error: Error, policy: &Policy, directory: Option<String>, named: &str) -> Error {
+fn elsewhere(error: Error, policy: &Policy, directory: Option<&str>, named: &str) -> Error {
     if error.code() != Code::Forbidden {
         return error;
     }
     let line = |directory: &str| format!("cd {} && cp-exec undo {named}", cp_common::wire::quoted(directory));
-    let other = directory.as_deref().filter(|directory| Path::new(directory) != policy.base);
+    let other = directory.filter(|directory| Path::new(directory) != policy.base);
     if let Some(other) = other.filter(|other| Path::new(other).is_dir()) {
         return error.hint(format!("it ran in another directory: {}", line(other)));
     }
