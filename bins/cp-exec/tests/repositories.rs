@@ -183,7 +183,8 @@ fn starter_policy_allows_new_repositories_and_packages() {
     let (begun, status) = exec.ask(&["policy", "init"]);
     assert_eq!(status, 0, "{begun}");
     let is_there = |directory: &Path| directory.join("cargo").exists();
-    let has_cargo = begun["data"]["text"].to_string().contains("/.cargo/bin/cargo") || is_there(Path::new("/usr/bin"));
+    let has_cargo =
+        begun["data"]["difference"].to_string().contains("/.cargo/bin/cargo") || is_there(Path::new("/usr/bin"));
     let cargo = required("cargo", has_cargo);
     let own = [&["git", "init", "-q", "new"][..], &["git", "clone", "-q", "new", "copy"]];
     let packages = [&["cargo", "new", "hello"][..], &["cargo", "init", "new", "--name", "other"]];
