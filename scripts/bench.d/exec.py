@@ -86,7 +86,9 @@ def line(home, programs, count):
 
 def hook(home, count):
     """The median wall time of a host's question, from start to exit, in milliseconds."""
-    subprocess.run(["cp-exec", "--home", home, "hook", "install", "claude", "--project", "."], check=True, capture_output=True, cwd=HERE)
+    install = ["cp-exec", "--home", home, "hook", "install", "claude", "--project", "."]
+    preview = json.loads(subprocess.run([*install, "--dry-run"], capture_output=True, check=True, cwd=HERE).stdout)
+    subprocess.run([*install, "--confirm", preview["data"]["confirm_token"]], check=True, capture_output=True, cwd=HERE)
     # The host has our program of its lines from the settings.
     environment = {**os.environ, "CLAUDE_CODE_SHELL_PREFIX": f"{home}/bin/claude-shell"}
     question = {"hook_event_name": "PreToolUse", "session_id": "bench", "cwd": HERE, "tool_name": "Bash", "tool_input": {"command": "true"}}

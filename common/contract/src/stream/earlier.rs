@@ -4,6 +4,8 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -91,12 +93,21 @@ fn opened(output: &Path) -> Result<File> {
     }
 }
 
+/// The time in which a writer that was killed releases its output: a process that it was starting has it until then.
+const RELEASING: Duration = Duration::from_millis(500);
+
 fn held(file: File, output: &Path) -> Result<File> {
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(Error::new(Code::Conflict, "another process writes this output now")
-            .in_file(output)
-            .hint("wait until it has ended; each shard needs an output of its own")),
-        Err(e) => Err(Error::io("cannot lock", e).in_file(output)),
+    let end = Instant::now() + RELEASING;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => sleep(Duration::from_millis(10)),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::new(Code::Conflict, "another process writes this output now")
+                    .in_file(output)
+                    .hint("wait until it has ended; each shard needs an output of its own"));
+            }
+            Err(e) => return Err(Error::io("cannot lock", e).in_file(output)),
+        }
     }
 }
