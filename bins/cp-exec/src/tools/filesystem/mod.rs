@@ -8,12 +8,11 @@ mod read;
 mod undo;
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{FileChange, FileKind, FileState, FilesChanged};
 use crate::files::{Content, Pending, umask};
-use cp_common::home::{lock, make_directory, resolved};
+use cp_common::home::{lock_file, resolved};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock, signals};
 use cp_ledger::format::line::Line;
@@ -87,13 +86,7 @@ pub(super) fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
 /// The lock that is held from the read of a file to its change, so that two changes at the same time cannot overwrite
 /// each other.
 pub(crate) fn locked(policy: &Policy) -> Result<File> {
-    let state = policy.cp_home.path("state");
-    make_directory(&state)?;
-    let path = state.join("files.lock");
-    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file.map_err(|e| Error::io("opening the lock", e).in_file(&path).fatal())?;
-    lock(&file)?;
-    Ok(file)
+    lock_file(&policy.cp_home.path("state/files.lock"))
 }
 
 /// The file at a path as it is.
