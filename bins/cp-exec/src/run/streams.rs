@@ -23,6 +23,8 @@ use crate::sandbox;
 
 /// Bytes kept from the beginning of a stream.
 const HEAD: usize = 768 * 1024;
+/// The most reads of a stream before other events are looked at, which takes as long as some reads.
+const AT_ONCE: usize = 16;
 /// Bytes kept from the end of a stream.
 const TAIL: usize = 256 * 1024;
 
@@ -129,14 +131,16 @@ impl<'a> Output<'a> {
     pub(super) fn read(&mut self) -> bool {
         let mut has_more = false;
         for pipe in &mut self.pipes {
-            let Some(source) = &mut pipe.source else { continue };
-            match source.read(&mut self.buffer) {
-                Ok(length @ 1..) => {
-                    pipe.add(&self.buffer[..length], &mut self.watch);
-                    has_more = true;
+            for _ in 0..AT_ONCE {
+                let Some(source) = &mut pipe.source else { break };
+                match source.read(&mut self.buffer) {
+                    Ok(length @ 1..) => {
+                        pipe.add(&self.buffer[..length], &mut self.watch);
+                        has_more = true;
+                    }
+                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => break,
+                    Ok(_) | Err(_) => pipe.source = None,
                 }
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Ok(_) | Err(_) => pipe.source = None,
             }
         }
         has_more
