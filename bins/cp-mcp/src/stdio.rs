@@ -97,7 +97,8 @@ fn server_event(server: &mut Output) -> Result<Option<Event>> {
     Ok(Some(Event::FromServer(without_mark(server.bytes(&line)?).to_vec())))
 }
 
-/// The next event; `None` if there is none until then. The output is flushed before a wait.
+/// The next event; `None` if there is none until then, or if it is later already, because a party that never stops writing
+/// would defer the end of a request. The output is flushed before a wait.
 pub(crate) fn next(
     mut client: Option<&mut Client>,
     mut server: Option<&mut Output>,
@@ -105,6 +106,10 @@ pub(crate) fn next(
     context: &mut Context,
 ) -> Result<Option<Event>> {
     loop {
+        let left = until.map_or(LONGEST_WAIT, |until| until.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Ok(None);
+        }
         let is_first = client.as_mut().is_some_and(|client| client.takes_turn());
         for is_client in [is_first, !is_first] {
             let event = match (is_client, &mut client, &mut server) {
@@ -117,10 +122,6 @@ pub(crate) fn next(
             }
         }
         context.out.flush()?;
-        let left = until.map_or(LONGEST_WAIT, |until| until.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            return Ok(None);
-        }
         match (&mut client, &mut server) {
             (Some(client), server) => client.lines.wait_line_or(server.as_deref(), left)?,
             (None, Some(server)) => server.wait_line(left)?,

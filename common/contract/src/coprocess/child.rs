@@ -145,9 +145,13 @@ impl Child {
         output.bytes(&line).map(Some).map_err(|_| too_long())
     }
 
-    /// Waits at most `limit` for a whole line or the end. Returns true if [`Child::next_line`] will not block.
+    /// Waits at most `limit` for a whole line or the end. Returns true if [`Child::next_line`] will not block. Without any
+    /// time left it is false, because a child that never stops writing would defer the end of its time.
     pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
-        self.output.as_mut().map_or(Ok(true), |output| output.wait_line(limit))
+        match &mut self.output {
+            Some(_) if limit.is_zero() => Ok(false),
+            output => output.as_mut().map_or(Ok(true), |output| output.wait_line(limit)),
+        }
     }
 
     /// Closes its input and waits until it has exited, at most until `until`; `None` after that. Returns the exit status
@@ -357,6 +361,16 @@ mod tests {
         child.write(b"a\n").unwrap();
         assert_eq!(child.next_line().unwrap(), Some(&b"got a"[..]));
         assert!(!child.wait_line(Duration::from_millis(20)).unwrap());
+    }
+
+    #[test]
+    fn child_that_never_stops_writing_has_lines_only_until_the_end_of_its_time() {
+        let mut child = shell("while :; do echo a; done", 200, 2000);
+        let end = Instant::now() + Duration::from_millis(100);
+        while child.wait_line(end.saturating_duration_since(Instant::now())).unwrap() {
+            assert_eq!(child.next_line().unwrap(), Some(&b"a"[..]));
+        }
+        assert!(child.wait_line(Duration::from_secs(5)).unwrap());
     }
 
     #[test]
