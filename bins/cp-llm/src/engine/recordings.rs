@@ -54,8 +54,10 @@ impl Drop for Claim<'_> {
 /// The part of a file that was read, and the answers that are asked for.
 #[derive(Default)]
 struct Index {
-    /// The offsets of the answers under each key.
-    offsets: HashMap<String, VecDeque<u64>>,
+    /// The offset of the last answer under each key. Keys are indexed by a part of them, because the line has all of it.
+    last: HashMap<u64, u64>,
+    /// The offsets of the answers before it, in order, if they count.
+    earlier: HashMap<u64, VecDeque<u64>>,
     /// The backend of the first recording.
     backend: Option<String>,
     /// The number of complete lines that are not recordings.
@@ -84,9 +86,9 @@ impl Recordings {
         let file = if is_replay { given::seekable(path).map_err(Error::fatal)? } else { open_for_append(path)? };
         let mut index = Index::default();
         if purpose != Use::Record {
-            index.update(&file)?;
+            index.update(&file, is_replay)?;
         }
-        if index.skipped > 0 && index.offsets.is_empty() {
+        if index.skipped > 0 && index.last.is_empty() {
             return Err(Error::config("no line of the file is a recording").in_file(path).fatal());
         }
         if index.skipped > 0 {
@@ -128,12 +130,11 @@ impl Recordings {
     pub(super) fn find(&self, key: &str) -> Result<Option<Message>> {
         let mut index = self.index();
         if self.purpose == Use::Cache {
-            index.update(&self.file)?;
+            index.update(&self.file, false)?;
         }
-        let offset = index.offsets.get_mut(key).and_then(|all| match self.purpose {
-            Use::Replay if all.len() > 1 => all.pop_front(),
-            _ => all.back().copied(),
-        });
+        let part = part_of(key);
+        let earlier = index.earlier.get_mut(&part).and_then(VecDeque::pop_front);
+        let offset = earlier.or_else(|| index.last.get(&part).copied());
         let found = offset.map(|offset| self.at(offset, key)).transpose()?.flatten();
         if found.is_none() && self.is_replayed() { Err(self.miss(key)) } else { Ok(found) }
     }
@@ -175,14 +176,18 @@ impl Recordings {
 }
 
 impl Index {
-    /// Reads the lines that were added to the file.
-    fn update(&mut self, file: &File) -> Result<()> {
+    /// Reads the lines that were added to the file. Of several answers under one key, only a replay keeps the earlier.
+    fn update(&mut self, file: &File, is_replay: bool) -> Result<()> {
         let (mut reader, mut line) = (lines_from(file, self.covered)?, Vec::new());
         while reader.read_until(b'\n', &mut line)? > 0 {
             match serde_json::from_slice::<Recording<'_>>(&line) {
                 Ok(recording) => {
                     self.backend.get_or_insert_with(|| recording.backend.to_owned());
-                    self.offsets.entry(recording.key.to_owned()).or_default().push_back(self.covered);
+                    let part = part_of(recording.key);
+                    let earlier = self.last.insert(part, self.covered);
+                    if let Some(offset) = earlier.filter(|_| is_replay) {
+                        self.earlier.entry(part).or_default().push_back(offset);
+                    }
                 }
                 // The writer of an incomplete line was killed, or may still complete it.
                 Err(_) if !line.ends_with(b"\n") => return Ok(()),
@@ -193,6 +198,12 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// The part of a key that is indexed: the first 64 bits of the hash. A text without one is the key of no request.
+fn part_of(key: &str) -> u64 {
+    let digits = key.strip_prefix("sha256:").and_then(|hash| hash.get(..16));
+    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
 fn lines_from(mut file: &File, offset: u64) -> Result<BufReader<&File>> {
