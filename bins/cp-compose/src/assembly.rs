@@ -1,6 +1,5 @@
 //! The common part of all prompts of a command line: the agent, the system text and the history; and their options.
 
-use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +30,8 @@ pub(crate) struct Assembly {
     /// The variables of the command line.
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) account: Account,
-    /// Loaded at the first use; `None` if secrets are left in.
-    redactor: Option<LazyCell<Redactor>>,
+    /// False if secrets are left in.
+    redacts: bool,
     /// Where programs keep files for the time of a call.
     passing: PathBuf,
 }
@@ -60,7 +59,7 @@ impl Assembly {
             blocks: Vec::new(),
             variables,
             account,
-            redactor: (!identity.no_redact).then(|| LazyCell::new(Redactor::from_environment as fn() -> _)),
+            redacts: !identity.no_redact,
             passing: context.home.path("tmp"),
         };
         assembly.system = assembly.system_text(identity)?;
@@ -69,7 +68,7 @@ impl Assembly {
 
     fn system_text(&mut self, identity: &Identity) -> Result<Option<String>> {
         let mut texts: Vec<String> = Vec::new();
-        let Self { agent, account, redactor, governed, .. } = self;
+        let Self { agent, account, redacts, governed, .. } = self;
         if let Some(governed) = governed {
             account.part("prompt", Some(governed.file.clone()), governed.text.as_bytes(), 0);
             texts.push(governed.text.clone());
@@ -81,7 +80,7 @@ impl Assembly {
             texts.push(soul.text.clone());
         }
         for file in &agent.context {
-            let (text, redactions) = cleaned(redactor.as_ref(), &file.text);
+            let (text, redactions) = cleaned(*redacts, &file.text);
             account.part("context", Some(file.file.display().to_string()), text.as_bytes(), redactions);
             texts.push(text);
         }
@@ -117,7 +116,7 @@ impl Assembly {
 
     /// Puts the text of a file before the user's text, without its secrets.
     fn put(&mut self, kind: &'static str, file: &Path, text: &str) {
-        let (text, redactions) = cleaned(self.redactor.as_ref(), text);
+        let (text, redactions) = cleaned(self.redacts, text);
         // A pipe or temporary file is named by its content: with its path, equal prompts would differ.
         let is_passing =
             ["/dev".as_ref(), "/proc".as_ref(), self.passing.as_path()].iter().any(|at| file.starts_with(at));
@@ -153,7 +152,7 @@ impl Assembly {
         if text.is_empty() {
             return Ok(text);
         }
-        let (text, redactions) = cleaned(self.redactor.as_ref(), &text);
+        let (text, redactions) = cleaned(self.redacts, &text);
         account.part("memory", Some(kind.to_owned()), text.as_bytes(), redactions);
         Ok(marked_off(&format!("memory/{kind}"), &text))
     }
@@ -188,9 +187,9 @@ impl Assembly {
     }
 }
 
-/// The text without secrets, and their number.
-fn cleaned(redactor: Option<&LazyCell<Redactor>>, text: &str) -> (String, u32) {
-    redactor.map_or_else(|| (text.to_owned(), 0), |redactor| redactor.redact_text(text))
+/// The text without secrets if they are redacted, and their number.
+fn cleaned(redacts: bool, text: &str) -> (String, u32) {
+    if redacts { Redactor::from_environment().redact_text(text) } else { (text.to_owned(), 0) }
 }
 
 fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session> {

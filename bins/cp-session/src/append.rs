@@ -95,7 +95,7 @@ impl Appender<'_> {
     }
 
     fn append(&mut self, turn: &Turn) -> Result<Added> {
-        let redactions = redactions(turn, &self.ledger)?;
+        let redactions = redactions(turn)?;
         let receipt = if self.args.append.dry_run { None } else { Some(self.store(turn)?) };
         let (session_id, role) = (Some(self.session.id.clone()), Some(turn.role.clone()));
         Ok(Added { session_id, role, kind: None, redactions, receipt })

@@ -7,6 +7,7 @@ use cp_common::wire::record::read;
 use cp_common::wire::{Block, Content, Receipt, Reply, ToolCall, Turn};
 use cp_common::{Error, Result};
 use cp_ledger::{Entry, Ledger};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -62,7 +63,7 @@ impl Message {
             blocks: self.blocks.clone(),
         };
         let turns = self.input.iter().chain([&answer]);
-        let redactions = turns.map(|turn| redactions(turn, ledger)).sum::<Result<u32>>()?;
+        let redactions = turns.map(redactions).sum::<Result<u32>>()?;
         let question = self.input.iter().position(|turn| turn.role == "user");
         let file = ledger.path().to_owned();
         ledger.append_placed(|first| {
@@ -140,7 +141,7 @@ pub(crate) fn check_role(role: &str) -> Result<()> {
 }
 
 /// How many secrets the ledger will remove from a turn: from its content, and again from the blocks that say the same.
-pub(crate) fn redactions(turn: &Turn, ledger: &Ledger) -> Result<u32> {
+pub(crate) fn redactions(turn: &Turn) -> Result<u32> {
     let mut text = cp_common::wire::raw(turn)?.get().as_bytes().to_vec();
-    Ok(ledger.redactor().redact(&mut text, 0))
+    Ok(Redactor::from_environment().redact(&mut text, 0))
 }

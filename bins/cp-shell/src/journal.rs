@@ -8,6 +8,7 @@ use cp_common::keys::Key;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::format::canonical::{Form, command_hash, command_hmac, hash_value};
 use cp_ledger::{Entry, Ledger, Receipt, blob};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -133,7 +134,7 @@ impl Journal {
             declared_reads,
             declared_writes,
         };
-        let (text, redactions) = self.exec.redactor().redact_text(command);
+        let (text, redactions) = Redactor::from_environment().redact_text(command);
         // A request with a secret has a keyed hash, because anyone who guesses the secret could confirm it with a plain
         // hash.
         let (kind, hash) = if redactions > 0 {

@@ -51,6 +51,7 @@ mod words {
 }
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use cp_json as json;
 
@@ -89,15 +90,10 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// Makes a redactor that also recognizes the secrets in this process's environment.
-    pub fn from_environment() -> Self {
-        let secrets = std::env::vars_os().filter_map(|(name, value)| {
-            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-            // `$PWD` is not a password, and a path to a secret is not a secret.
-            let kind = name::kind_of(name.as_bytes())?;
-            (kind < name::Kind::OwnKey && !value.starts_with('/')).then_some(value)
-        });
-        Self::knowing(secrets)
+    /// The redactor that also recognizes the secrets in this process's environment, as it was at the first use.
+    pub fn from_environment() -> &'static Self {
+        static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| Redactor::knowing(secrets_of_environment()));
+        &REDACTOR
     }
 
     /// Makes a redactor that also recognizes these values.
@@ -164,6 +160,15 @@ impl Redactor {
             Some(Cut { head, tail: Some(_) }) => head + "…",
         }
     }
+}
+
+fn secrets_of_environment() -> impl Iterator<Item = String> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        // `$PWD` is not a password, and a path to a secret is not a secret.
+        let kind = name::kind_of(name.as_bytes())?;
+        (kind < name::Kind::OwnKey && !value.starts_with('/')).then_some(value)
+    })
 }
 
 /// Orders secrets, and joins those that overlap.

@@ -18,6 +18,7 @@ use cp_ledger::format::line::Line;
 use cp_ledger::read::backward;
 use cp_ledger::read::segments::segments_of;
 use cp_ledger::{Entry, Ledger, Sync};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -79,7 +80,7 @@ impl Journal {
         let names: Vec<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
         let hashed = exec_command(&command.argv, &cwd, &names);
         // The hash of a command that contains a secret is keyed.
-        let entry = match self.ledger()?.redactor().redact(&mut hashed.clone(), 0) {
+        let entry = match Redactor::from_environment().redact(&mut hashed.clone(), 0) {
             0 => self.entry("exec.intent").with("command_hash", &hash_normal(&hashed)),
             _ => self
                 .entry("exec.intent")
@@ -155,9 +156,8 @@ impl Journal {
     fn stream(&mut self, captured: &Capture, is_kept: bool) -> Result<Value> {
         let mut stream = json!({ "bytes": captured.total, "sha256": captured.sha256() });
         if is_kept && captured.total > 0 {
-            let ledger = self.ledger()?;
-            let (redacted, _) = ledger.redactor().redact_text(&captured.text());
-            stream["blob"] = blob::store(ledger.path(), redacted.as_bytes())?.to_string().into();
+            let (redacted, _) = Redactor::from_environment().redact_text(&captured.text());
+            stream["blob"] = blob::store(self.ledger()?.path(), redacted.as_bytes())?.to_string().into();
         }
         Ok(stream)
     }
@@ -230,7 +230,7 @@ impl Journal {
     pub(crate) fn host_decision(&mut self, command: &str) -> Result<Option<HostDecision>> {
         let Some(HostCall { session, .. }) = self.actor.host.clone() else { return Ok(None) };
         let mut recorded = command.as_bytes().to_vec();
-        self.ledger()?.redactor().redact(&mut recorded, 0);
+        Redactor::from_environment().redact(&mut recorded, 0);
         let mut started = Vec::new();
         let mut decision = |line: &Line<'_>| {
             let is_intent = line.is_event("host.intent");

@@ -48,7 +48,7 @@ impl Server {
         let params = raw(&self.params()?)?;
         self.gate.list(Some(&params), context)?;
         let listing = self.gate.listing.as_ref();
-        let offered = |listing: &Listing| (listing.left_out.clone(), listing.offered(&self.gate.redactor));
+        let offered = |listing: &Listing| (listing.left_out.clone(), listing.offered(self.gate.redactor));
         let (left_out, tools) = listing.map(offered).unwrap_or_default();
         let tools = tools.iter().map(|tool| Ok(self.offer(self.decode(tool)?))).collect::<Result<_>>()?;
         Ok((OfferingServer { name: self.spec.name.clone(), left_out, error: Value::Null }, tools))

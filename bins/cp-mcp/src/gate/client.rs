@@ -48,7 +48,7 @@ impl Gate {
         let call = match method {
             "tools/list" => {
                 self.list(params, context)?;
-                let listed = self.listing.as_ref().map(|listing| listing.result(&self.redactor)).transpose()?;
+                let listed = self.listing.as_ref().map(|listing| listing.result(self.redactor)).transpose()?;
                 return self.write(&result(id, &listed.unwrap_or_default()), context);
             }
             "tools/call" => Some(self.begin(params, context)?),

@@ -108,7 +108,7 @@ pub(crate) struct Gate {
     pub(crate) listing: Option<Listing>,
     /// `None` after the client at the standard streams has disconnected.
     input: Option<stdio::Client>,
-    pub(crate) redactor: Redactor,
+    pub(crate) redactor: &'static Redactor,
     /// The lines of the server that are not messages.
     noise: u64,
     /// The client, as soon as the ledger names it.

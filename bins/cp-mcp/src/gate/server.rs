@@ -44,7 +44,7 @@ impl Gate {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
-                let redacted = params.and_then(|params| redact_members(&self.redactor, params));
+                let redacted = params.and_then(|params| redact_members(self.redactor, params));
                 self.write(&request(None, &method, redacted.as_deref().or(params).as_ref()), context)?;
             }
             Err((_, failure)) => {
@@ -91,9 +91,9 @@ impl Gate {
         match outcome {
             // The parts of a list are redacted when it is complete.
             Ok(list) if method == "tools/list" => Ok(list.to_owned()),
-            Ok(result) => Ok(redact_members(&self.redactor, result).unwrap_or_else(|| result.to_owned())),
+            Ok(result) => Ok(redact_members(self.redactor, result).unwrap_or_else(|| result.to_owned())),
             Err(failure) => {
-                let redacted = redact(&self.redactor, &raw(&failure)?);
+                let redacted = redact(self.redactor, &raw(&failure)?);
                 let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
                 Err(refused(&self.name, method, &failure))
             }

@@ -103,7 +103,7 @@ impl<'a> State<'a> {
         let journal = Journal::open(joined.as_ref(), &id, context)?;
         memory::remember_session(&journal.session, journal::known_agent(&id), context)?;
         let redactor = Redactor::from_environment();
-        let shell_history = history::collect(&settings.shell_history, request.with_history, &redactor);
+        let shell_history = history::collect(&settings.shell_history, request.with_history, redactor);
         let hub = Hub::start(&settings.hub, request.closed(), &std::env::current_dir()?);
         let mut transcript = Transcript::open(&journal.directory, &journal.session, &id)?;
         transcript.note("session_history", &shell_history)?;

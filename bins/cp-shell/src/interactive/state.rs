@@ -22,7 +22,7 @@ use crate::signals::{Signals, Tracker};
 pub(crate) struct State<'a> {
     pub(crate) offline: bool,
     pub(crate) settings: Settings,
-    pub(crate) redactor: Redactor,
+    pub(crate) redactor: &'static Redactor,
     pub(crate) shell_history: ShellHistory,
     pub(crate) context: &'a mut Context,
     pub(crate) console: Console,

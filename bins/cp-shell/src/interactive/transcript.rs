@@ -7,6 +7,7 @@ use cp_common::wire::{Message, Turn};
 use cp_common::{Context, Result};
 use cp_ledger::blob;
 use cp_ledger::{Entry, Ledger, Sync};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -156,7 +157,7 @@ impl Transcript {
     /// Records a turn with both sides and its end. Returns the number of removed secrets.
     pub(crate) fn close(&mut self, turn: &Exchange) -> Result<u32> {
         let turns = turn.turns();
-        let redactor = self.ledger.redactor();
+        let redactor = Redactor::from_environment();
         let removed = if turns.is_empty() {
             [&turn.asked.text, &turn.partial].iter().map(|text| redactor.redact_text(text).1).sum()
         } else {

@@ -9,6 +9,7 @@ use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync, blob};
 use cp_policy::{Llm, table};
+use cp_redact::Redactor;
 
 use crate::state::conversation::Conversation;
 use crate::state::ledger::{is_answer_since, refuse_earlier};
@@ -145,7 +146,7 @@ impl Run {
     /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger
     /// stores all of it.
     pub(crate) fn shortened(&self, text: &str) -> Result<Option<String>> {
-        let redactor = self.ledger.redactor();
+        let redactor = Redactor::from_environment();
         let Some(cut) = redactor.cut(text, LONGEST - LONGEST / 4, LONGEST / 4) else { return Ok(None) };
         let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
         let hash = blob::store(self.ledger(), redactor.redact_text(text).0.as_bytes())?;

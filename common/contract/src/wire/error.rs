@@ -4,7 +4,6 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use cp_json::words::Refusal;
 use cp_redact::Redactor;
@@ -131,8 +130,7 @@ const VERBATIM: [&str; 6] = ["resume", "otherwise", "confirm_token", "cursor", "
 
 /// Redacts a text: secrets of a known shape, values after names of secrets, and secrets in this process's environment.
 pub fn without_secrets(text: &str) -> String {
-    static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::from_environment);
-    REDACTOR.redact_text(text).0
+    Redactor::from_environment().redact_text(text).0
 }
 
 fn clean(value: &mut Value) {

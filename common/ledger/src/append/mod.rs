@@ -41,7 +41,6 @@ pub struct Ledger {
     /// True if the file is created when it is missing.
     creates: bool,
     durable: Durable,
-    redactor: Redactor,
     known: Option<Known>,
     /// The ledger's name in its first line, after it was read.
     origin: OnceCell<Option<String>>,
@@ -129,7 +128,6 @@ impl Ledger {
             file,
             creates,
             durable: Durable::new(sync),
-            redactor: Redactor::from_environment(),
             known: None,
             origin: OnceCell::new(),
             effect: None,
@@ -143,11 +141,6 @@ impl Ledger {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The redactor.
-    pub fn redactor(&self) -> &Redactor {
-        &self.redactor
     }
 
     /// Appends one entry. When this returns it is as durable as [`Sync`] says.
@@ -199,7 +192,7 @@ impl Ledger {
         entry.check()?;
         let start = self.staged.len();
         entry.compose(&mut self.staged);
-        let redactions = self.redactor.redact(&mut self.staged, start);
+        let redactions = Redactor::from_environment().redact(&mut self.staged, start);
         let done = blob::finish(&self.path, &mut self.staged, start, entry, redactions);
         match done {
             Ok(()) => self.ends.push(self.staged.len()),

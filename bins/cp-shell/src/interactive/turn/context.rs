@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(named_in(&text), [file.path()]);
         let attached = || {
             let mut turn = Exchange { text: text.clone(), ..Exchange::default() };
-            let lines = attach(&mut turn, &Redactor::from_environment()).unwrap();
+            let lines = attach(&mut turn, Redactor::from_environment()).unwrap();
             (turn, lines.len())
         };
         let (turn, lines) = attached();

@@ -38,7 +38,7 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
         hints,
         ..Exchange::default()
     };
-    let lines = context::attach(&mut turn, &state.redactor)?;
+    let lines = context::attach(&mut turn, state.redactor)?;
     // An isolated turn has no context.
     let errors = if turn.asked.isolated { Vec::new() } else { context::gather(&mut turn, state) };
     state.show(&remarks(&turn, &lines, &errors, state.console.is_terminal(), style()))?;
