@@ -48,8 +48,11 @@ impl Hash {
     /// The hash with these 32 bytes.
     pub fn from_raw(raw: &[u8; 32]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digit = |at: usize| raw[at / 2] >> (if at.is_multiple_of(2) { 4 } else { 0 }) & 15;
-        Self(std::array::from_fn(|at| DIGITS[usize::from(digit(at))]))
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(raw) {
+            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        }
+        Self(digits)
     }
 
     /// The hash written as 64 lower-case hex digits, with or without `sha256:` before them.
