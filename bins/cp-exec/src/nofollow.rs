@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
 use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
 use std::thread;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Uid};
@@ -176,8 +177,9 @@ const FEWEST: usize = 16;
 
 /// Does the same with each item, on all processors. The results are in the order of the items.
 pub(crate) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let size = items.len().div_ceil(threads).max(FEWEST);
+    // To count the processors takes several files of the kernel.
+    static PROCESSORS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
+    let size = if items.len() > FEWEST { items.len().div_ceil(*PROCESSORS).max(FEWEST) } else { FEWEST };
     if items.len() <= size {
         return items.into_iter().map(work).collect();
     }
