@@ -17,7 +17,7 @@ use rustix::mount::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::pieces::{detached, open_in, open_known, open_there, system, wanted};
-use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP, View};
+use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP, View, lies_in};
 use super::report::{At, Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -72,7 +72,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
 
     let pieces = wanted(plan, system);
     let (private, others): (Vec<_>, Vec<_>) =
-        pieces.iter().partition(|(path, _)| PRIVATE.iter().any(|private| path.starts_with(private)));
+        pieces.iter().partition(|(path, _)| PRIVATE.iter().any(|private| lies_in(path, Path::new(private))));
     others.into_iter().try_for_each(|(path, attributes)| show(plan, path, *attributes))?;
     private_tmp(plan).at("tmp")?;
     private_dev(plan.limits.scratch_bytes).at("dev")?;
@@ -305,7 +305,7 @@ const HIDDEN_FILE: &str = "/.hidden-file";
 /// Makes each directory above a protected or hidden path a mount point. A directory that is not a mount point could
 /// be renamed, together with its protected content, and replaced.
 fn pin(plan: &Plan) -> Result<(), Failure> {
-    let inside = |path: &&Path| plan.view.of(Operation::Write).any(|root| path.starts_with(root) && *path != root);
+    let inside = |path: &&Path| plan.view.of(Operation::Write).any(|root| lies_in(path, root) && *path != root);
     let pinned = plan.view.places.iter().filter(|place| place.is_pinned);
     let mut way: Vec<&Path> = pinned.flat_map(|place| place.path.ancestors().skip(1).filter(inside)).collect();
     way.sort();
@@ -318,7 +318,7 @@ fn pin(plan: &Plan) -> Result<(), Failure> {
 fn restrictions<'v>(view: &'v View, shown: &[&Path]) -> BTreeMap<&'v Path, Operation> {
     let declared = view.places.iter().filter(|place| place.operation > Operation::Execute);
     // Of other paths the view has no more than the mount points above what it shows.
-    let is_visible = |path: &Path| shown.iter().any(|tree| path.starts_with(tree));
+    let is_visible = |path: &Path| shown.iter().any(|tree| lies_in(path, tree));
     let mut all: BTreeMap<&Path, Operation> = BTreeMap::new();
     for place in declared.filter(|place| place.operation < Operation::Empty || is_visible(&place.path)) {
         let known = all.entry(&place.path).or_insert(place.operation);
@@ -327,7 +327,7 @@ fn restrictions<'v>(view: &'v View, shown: &[&Path]) -> BTreeMap<&'v Path, Opera
     // The restricted directories around the current path.
     let mut around: Vec<(&Path, Operation)> = Vec::new();
     all.retain(|path, operation| {
-        while around.pop_if(|(outer, _)| !path.starts_with(outer)).is_some() {}
+        while around.pop_if(|(outer, _)| !lies_in(path, outer)).is_some() {}
         let outer = around.last().map_or(Operation::Writable, |(_, outer)| *outer);
         let changes = *operation != outer && outer < Operation::Empty;
         around.extend(changes.then_some((*path, *operation)));

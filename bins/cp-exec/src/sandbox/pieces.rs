@@ -9,7 +9,7 @@ use std::{fs, io};
 use rustix::fs::Stat;
 use rustix::mount::OpenTreeFlags;
 
-use super::plan::{Operation, Place, Plan, Profile};
+use super::plan::{Operation, Place, Plan, Profile, lies_in};
 use super::report::Failure;
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow::{self, Link, Node};
@@ -27,7 +27,7 @@ pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) fn sees(plan: &Plan, file: &Path) -> bool {
     let view = &plan.view;
     !view.is_within(Operation::Hidden, file)
-        && wanted(plan, system(plan.profile, &[]).0).iter().any(|(tree, _)| file.starts_with(tree))
+        && wanted(plan, system(plan.profile, &[]).0).iter().any(|(tree, _)| lies_in(file, tree))
 }
 
 /// Every path that is mounted, outermost first, with the restrictions of its mount. A path inside another one with the
@@ -52,7 +52,7 @@ pub(super) fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf,
     paths.dedup_by(|later, first| later.0 == first.0);
     let mut kept: Vec<(PathBuf, u64)> = Vec::new();
     for (path, attributes) in paths {
-        let around = kept.iter().rev().find(|(outer, _)| path.starts_with(outer));
+        let around = kept.iter().rev().find(|(outer, _)| lies_in(&path, outer));
         if around.is_none_or(|(_, known)| *known != attributes) {
             kept.push((path, attributes));
         }
@@ -64,11 +64,11 @@ pub(super) fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf,
 fn attributes(plan: &Plan, path: &Path) -> u64 {
     let view = &plan.view;
     let writes = view.is_within(Operation::Write, path);
-    let executes = view.is_within(Operation::Execute, path) || plan.exe.path.starts_with(path);
+    let executes = view.is_within(Operation::Execute, path) || lies_in(&plan.exe.path, path);
     // A writable directory that contains execute paths cannot be noexec. There only Landlock restricts execution;
     // without Landlock each execute path is a separate mount.
-    let holds = || sys::landlock_abi() > 0 && view.of(Operation::Execute).any(|held| held.starts_with(path));
-    let in_system = || PROGRAMS.iter().any(|tree| path.starts_with(tree));
+    let holds = || sys::landlock_abi() > 0 && view.of(Operation::Execute).any(|held| lies_in(held, path));
+    let in_system = || PROGRAMS.iter().any(|tree| lies_in(path, Path::new(tree)));
     // Under the strict profile a program in a writable directory becomes a separate read-only mount. Other files beside
     // it are not executable.
     let is_strict = plan.profile == Profile::Strict;

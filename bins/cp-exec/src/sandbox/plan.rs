@@ -136,8 +136,16 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(path: PathBuf, operation: Operation, is_pinned: bool) -> Self {
+        debug_assert!(path.components().collect::<PathBuf>().as_os_str() == path.as_os_str(), "{}", path.display());
         Self { path, operation, is_pinned, node: None }
     }
+}
+
+/// True if a path is a tree or lies in it. Their bytes are compared, because thousands are for each run: both are absolute,
+/// and without `.`, `..` and superfluous slashes.
+pub(super) fn lies_in(path: &Path, tree: &Path) -> bool {
+    let (path, tree) = (path.as_os_str().as_encoded_bytes(), tree.as_os_str().as_encoded_bytes());
+    path.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || tree == b"/")
 }
 
 impl View {
@@ -152,12 +160,12 @@ impl View {
 
     /// Device and inode of a path at the time of the decision.
     pub(super) fn node_of(&self, path: &Path) -> Option<Node> {
-        self.places.iter().find_map(|place| place.node.filter(|_| place.path == path))
+        self.places.iter().find_map(|place| place.node.filter(|_| place.path.as_os_str() == path.as_os_str()))
     }
 
     /// True if a path is, or lies in, one of an operation.
     pub(crate) fn is_within(&self, operation: Operation, path: &Path) -> bool {
-        self.of(operation).any(|root| path.starts_with(root))
+        self.of(operation).any(|root| lies_in(path, root))
     }
 }
 
