@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use cp_common::coprocess::{self, Child, ChildOptions, Expression, Stderr, cmd, split};
 use cp_common::glob::name_matches;
-use cp_common::home::{Home, make_directory, resolved, write_whole};
+use cp_common::home::{Home, make_directory, resolved, sweep, write_whole};
 use cp_common::{Code, Context, Error, Result};
 use tempfile::TempDir;
 
 use crate::launcher::check_fetch;
-use crate::narrowed::{expanded, narrowed};
+use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Spec, Table, is_name, list};
 
 /// The variables of a server outside the sandbox.
@@ -151,11 +151,11 @@ impl Launcher {
 
     /// The file that the policy has for a name, which cp-exec starts too: on PATH it may be a script that starts another.
     fn pinned(&self, name: &str) -> Option<PathBuf> {
-        let governs = |directory: &str| self.base.starts_with(expanded(&self.policy, directory));
+        let governs = |directory: &str| self.base.starts_with(self.policy.expanded(directory));
         let projects = self.policy.project.iter().filter(|(directory, _)| governs(directory));
         let mut tables = projects.filter_map(|(_, table)| table.as_table()).chain([&self.policy.exec]);
         let pin = tables.find_map(|table| table.get("pin")?.get(name)?.as_str())?;
-        coprocess::find(&expanded(&self.policy, pin)).ok()
+        coprocess::find(&self.policy.expanded(pin)).ok()
     }
 
     /// cp-exec as a chain loader of the server, which uses our pipes.
@@ -169,23 +169,13 @@ impl Launcher {
 
     /// A temporary home for a server in the sandbox, with only a policy.
     fn scratch_home(&self, policy: &str) -> Result<TempDir> {
-        let above = self.home.path("tmp");
+        let above = self.home.path("tmp/mcp");
         make_directory(&above)?;
-        remove_abandoned(&above);
-        let home = TempDir::with_prefix_in("mcp-", &above).map_err(|e| Error::io("making a directory", e))?;
+        // Killed processes leave theirs.
+        sweep(&above, ABANDONED);
+        let home = TempDir::new_in(&above).map_err(|e| Error::io("making a directory", e))?;
         write_whole(&home.path().join("config/policy.toml"), policy.as_bytes())?;
         Ok(home)
-    }
-}
-
-/// Removes the scratch homes of killed processes.
-fn remove_abandoned(above: &Path) {
-    let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("mcp-")) {
-        let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
-        if changed.and_then(|changed| changed.elapsed().ok()).is_some_and(|age| age > ABANDONED) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
     exec.remove("env_allow");
     let mut env: BTreeMap<String, String> = taken(&mut exec, "env_set").unwrap_or_default();
     env.extend(table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))));
-    let env: toml::Table = env.into_iter().map(|(name, value)| (name, expanded(policy, &value).into())).collect();
+    let env: toml::Table = env.into_iter().map(|(name, value)| (name, policy.expanded(&value).into())).collect();
     let mut allowed: Vec<String> = taken(&mut exec, "allowed_commands").unwrap_or_default();
     allowed.push(program.clone());
     let network = toml::Value::try_from(&table.network).unwrap_or_else(|_| toml::Value::Array(Vec::new()));
@@ -37,7 +37,7 @@ pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
         let listed: Option<Vec<String>> = taken(&mut paths, key);
         let mut all = listed.unwrap_or_else(|| absent.map(str::to_owned).into_iter().collect());
         all.extend(more);
-        let all: Vec<toml::Value> = all.into_iter().map(|path| expanded(policy, &path).into()).collect();
+        let all: Vec<toml::Value> = all.into_iter().map(|path| policy.expanded(&path).into()).collect();
         paths.insert(key.to_owned(), all.into());
     }
     // A server has a network of its own.
@@ -50,14 +50,6 @@ pub(crate) fn narrowed(policy: &Policy, spec: &Spec, home: &Home) -> String {
 
 fn taken<T: DeserializeOwned>(table: &mut toml::Table, key: &str) -> Option<T> {
     table.remove(key)?.try_into().ok()
-}
-
-/// Expands a leading `~`, because it would later mean the home of another user.
-pub(crate) fn expanded(policy: &Policy, text: &str) -> String {
-    match (&policy.tilde, text.strip_prefix('~')) {
-        (Some(home), Some(rest)) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
-        _ => text.to_owned(),
-    }
 }
 
 /// The directory of the file that a word of a command names, which the server may read.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cp_common::glob::name_matches;
 use cp_common::home::config::explain;
+use cp_common::home::expand;
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
 use cp_policy::{home_of, read_policy};
@@ -139,9 +140,12 @@ impl Policy {
             policy.mcp.iter().try_for_each(|(name, table)| table.check(name)).map(|()| policy)
         });
         let policy = checked.map_err(|e| e.in_file(&file).fatal())?;
-        let is_other = owner != rustix::process::getuid().as_raw();
-        let home = if is_other { Some(home_of(owner)) } else { std::env::home_dir() };
-        Ok(Self { tilde: home.map(|home| home.display().to_string()), ..policy })
+        Ok(Self { tilde: Some(home_of(owner).display().to_string()), ..policy })
+    }
+
+    /// Expands a leading `~`, because it would later mean the home of another user.
+    pub(crate) fn expanded(&self, text: &str) -> String {
+        self.tilde.as_ref().map_or_else(|| text.to_owned(), |home| expand(text, home))
     }
 
     /// The table of a server. The default is the sandbox, without a name of the network.

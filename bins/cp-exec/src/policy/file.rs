@@ -14,7 +14,7 @@ use cp_egress::{Destination, Network};
 use cp_policy::{home_of, others_write, read_policy};
 use serde::{Deserialize, Serialize};
 
-use super::patterns::expand;
+use super::expand;
 use crate::data::parsed;
 use crate::digest::sha256;
 use crate::refusal::refuse;

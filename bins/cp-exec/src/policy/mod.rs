@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use cp_common::context::given::directory;
 use cp_common::context::options::Origin;
+pub(crate) use cp_common::home::expand;
 use cp_common::home::{Home, resolved};
 use cp_common::wire::Level;
 use cp_common::{Context, Error, Result};
@@ -30,7 +31,7 @@ pub(crate) use self::file::{
 pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;
 use self::modules::{Governed, modules};
-pub(crate) use self::patterns::{Access, Pattern, escaped, expand, normal};
+pub(crate) use self::patterns::{Access, Pattern, escaped, normal};
 use self::patterns::{Anchors, Bounds, patterns};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};

@@ -142,14 +142,6 @@ pub(crate) fn escaped(path: &str) -> String {
     path.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// Expands a leading `~`.
-pub(crate) fn expand(text: &str, home: &str) -> String {
-    match text.strip_prefix('~') {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
-        _ => text.to_owned(),
-    }
-}
-
 /// Removes `.` and `..` from a path without reading the file system.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, flock};
@@ -150,6 +150,29 @@ fn take(file: &OwnedFd, done_writer: &OwnedFd) -> Result<(), Errno> {
     outcome
 }
 
+/// Removes the entries of a directory that are older than this, unless they are locked.
+pub fn sweep(directory: &Path, age: Duration) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let written = entry.metadata().and_then(|meta| meta.modified()).ok();
+        let since = written.and_then(|written| SystemTime::now().duration_since(written).ok());
+        if since.is_some_and(|since| since > age)
+            && let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        }
+    }
+}
+
+/// Expands a leading `~`.
+pub fn expand(text: &str, home: &str) -> String {
+    match text.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
+        _ => text.to_owned(),
+    }
+}
+
 /// Maximum number of links in a path, as in the kernel.
 const LINKS: usize = 40;
 
@@ -207,6 +230,20 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn sweep_removes_old_entries_unless_they_are_locked() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["directory/below", "file", "locked"] {
+            write_whole(&place.path().join(name), b"").unwrap();
+        }
+        let _lock = lock_file(&place.path().join("locked")).unwrap();
+        sweep(place.path(), Duration::from_hours(1));
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 3);
+        sweep(place.path(), Duration::ZERO);
+        let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["locked"]);
     }
 
     #[test]

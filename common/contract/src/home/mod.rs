@@ -3,7 +3,9 @@
 pub mod config;
 mod files;
 
-pub use self::files::{create_whole, lock, lock_file, locked, make_directory, resolved, resolved_below, write_whole};
+pub use self::files::{
+    create_whole, expand, lock, lock_file, locked, make_directory, resolved, resolved_below, sweep, write_whole,
+};
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::coprocess::{Child, ChildOptions, cmd, split};
-use crate::home::{Home, write_whole};
+use crate::home::{Home, sweep, write_whole};
 use crate::keys::hash;
 use crate::output::{printable, printable_line};
-use crate::program::grant::{self, Bound, encoded, sweep};
+use crate::program::grant::{self, Bound, encoded};
 use crate::program::terminal;
 use crate::wire::{Action, Approval, AskedBy, Binds, Code, Error, Grant, Level, Result, Scope, Shown, quoted};
 

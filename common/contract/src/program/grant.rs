@@ -5,17 +5,16 @@
 //! target, and a seal over these three that only this home can make. The seal distinguishes a forged grant from one for
 //! another request before anything is read. A grant is spent as soon as a file with its name exists.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::clock;
-use crate::home::{Home, make_directory};
+use crate::home::{Home, make_directory, sweep};
 use crate::keys::{Key, hash, hex};
 use crate::wire::{Code, Error, Result};
 
@@ -138,21 +137,6 @@ impl Token {
 
     fn expires(&self) -> u64 {
         self.0[EXPIRY].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-    }
-}
-
-/// Removes the files of a directory that are older than this, unless they are locked.
-pub(super) fn sweep(directory: &Path, age: Duration) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let written = entry.metadata().and_then(|meta| meta.modified()).ok();
-        let since = written.and_then(|written| SystemTime::now().duration_since(written).ok());
-        if since.is_some_and(|since| since > age)
-            && let Ok(file) = File::open(&path)
-            && file.try_lock().is_ok()
-        {
-            let _ = std::fs::remove_file(&path);
-        }
     }
 }
 

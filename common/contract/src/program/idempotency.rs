@@ -17,9 +17,9 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::context::Context;
 use crate::context::options::AppendOptions;
-use crate::home::{locked, make_directory};
+use crate::home::{locked, make_directory, sweep};
 use crate::keys::{Key, hex};
-use crate::program::grant::{account, encoded, policy_hash, sweep};
+use crate::program::grant::{account, encoded, policy_hash};
 use crate::wire::{Code, Error, Reply, Result};
 use crate::{clock, signals};
 
