@@ -19,6 +19,7 @@ mod git_dir;
 mod guard;
 mod hook;
 mod hosts;
+mod listings;
 mod names;
 mod nofollow;
 mod policy;

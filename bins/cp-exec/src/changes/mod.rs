@@ -11,7 +11,7 @@ mod store;
 mod tests;
 mod tree;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -125,14 +125,14 @@ impl<'a> Baseline<'a> {
     pub(crate) fn compare(mut self) -> Changes {
         // If nothing is kept, each entry is recorded as it is.
         if self.session.is_ok() {
-            let entries = self.trees.iter().flat_map(Tree::entries).map(|(_, entry)| entry);
+            let entries = self.trees.iter().flat_map(Tree::entries).map(|(.., entry)| entry);
             let missing = entries.filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
             self.missing = missing.filter(|entry| entry.kept.is_none()).map(|entry| entry.id.node()).collect();
         }
         let is_hidden = is_hidden(&self.hidden);
         let (walk, mut found) = (Walk::new(&is_hidden, self.walk_limit), Changes::default());
         for before in &self.trees {
-            let now = walk.tree(&before.root, Some(before));
+            let now = walk.tree(&before.root, Some((before, self.now)));
             self.compared_tree(before, &now, &mut found);
             now.unseen.iter().for_each(|path| found.name(path, "it is not searched"));
         }
@@ -150,23 +150,11 @@ impl<'a> Baseline<'a> {
         let new = now.directories.keys().filter(|path| !before.directories.contains_key(*path));
         let new = new.map(|path| (path, &no_directory));
         for (path, directory) in before.directories.iter().chain(new) {
-            // Both are sorted by name.
-            let now = &now.directories.get(path).unwrap_or(&no_directory).entries;
-            let mut now = now.iter().peekable();
-            for (name, entry) in &directory.entries {
-                while let Some((other, new)) = now.next_if(|(other, _)| other < name) {
-                    self.compared(&path.join(other), None, Some(new), found);
-                }
-                let now = now.next_if(|(other, _)| other == name).map(|(_, now)| now);
-                let is_same = |now: &Entry| {
-                    now.kind == FileKind::File
-                        && entry.kind == now.kind
-                        && entry.id == now.id
-                        && now.id.is_settled(self.now)
-                };
-                if !now.is_some_and(is_same) {
-                    self.compared(&path.join(name), Some(entry), now, found);
-                }
+            let Directory { entries, unchanged, .. } = now.directories.get(path).unwrap_or(&no_directory);
+            let mut now: BTreeMap<_, _> = entries.iter().map(|(name, entry)| (name, entry)).collect();
+            let entries = directory.entries.iter().enumerate();
+            for (_, (name, entry)) in entries.filter(|(place, _)| unchanged.binary_search(place).is_err()) {
+                self.compared(&path.join(name), Some(entry), now.remove(name), found);
             }
             for (other, new) in now {
                 self.compared(&path.join(other), None, Some(new), found);
@@ -271,9 +259,9 @@ fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: boo
         return Ok(last);
     }
     let name = if is_history { session.name(&tree.root) } else { last };
-    let directories = tree.directories.iter();
-    let directories = directories.map(|(path, directory)| (path.as_path(), directory.entries.as_slice()));
-    session.publish(&name, of_run, directories)?;
+    let directories = tree.directories.iter().collect();
+    let rows = each(directories, |(path, directory)| (path.as_path(), session.rows(&directory.entries)));
+    session.publish(&name, of_run, rows)?;
     Ok(name)
 }
 
@@ -308,7 +296,7 @@ fn recall<'t>(
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
 pub(crate) fn keep_history(store: &Store, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
     let manifest = capture(&store.session()?, tree, LARGEST_OF_GIT, true)?;
-    let lost = tree.entries().filter(|(_, entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
+    let lost = tree.entries().filter(|(.., entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
     Ok((Some(manifest), lost + tree.unseen.len()))
 }
 

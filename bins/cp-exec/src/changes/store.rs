@@ -368,14 +368,8 @@ impl Session<'_> {
         format!("{}-{}", Hash::of(tree.as_os_str().as_bytes()).hex(), unique(self.now))
     }
 
-    /// Writes a manifest of a tree, whose directories have their entries in the order of their names, at first at the
-    /// place of a run.
-    pub(super) fn publish<'t>(
-        &self,
-        name: &str,
-        of_run: Option<&Path>,
-        tree: impl Iterator<Item = Listed<'t>>,
-    ) -> io::Result<()> {
+    /// Writes a manifest of a tree, at first at the place of a run.
+    pub(super) fn publish(&self, name: &str, of_run: Option<&Path>, tree: Vec<Listed<'_>>) -> io::Result<()> {
         if let Some(pack) = &mut *self.pack.lock().unwrap_or_else(PoisonError::into_inner) {
             pack.file.flush()?;
         }
@@ -399,20 +393,25 @@ impl Session<'_> {
             (OsString::new(), entry)
         };
         let kept: Vec<_> = kept.iter().map(file).collect();
-        self.write(&self.place_of_run(), iter::once((Path::new(""), &kept[..])))
+        self.write(&self.place_of_run(), vec![(Path::new(""), self.rows(&kept))])
     }
 
-    fn write<'t>(&self, to: &Path, directories: impl Iterator<Item = Listed<'t>>) -> io::Result<()> {
-        let (mut manifest, mut rows) = (boot_id().to_vec(), Vec::new());
-        for (path, entries) in directories {
-            rows.clear();
-            for (name, entry) in entries {
-                self.add_row(&mut rows, name, entry);
-            }
+    fn write(&self, to: &Path, directories: Vec<Listed<'_>>) -> io::Result<()> {
+        let mut manifest = boot_id().to_vec();
+        for (path, rows) in directories {
             add(&mut manifest, path.as_os_str().as_bytes());
             add(&mut manifest, &rows);
         }
         self.store.write(&manifest, to)
+    }
+
+    /// The rows of the entries of a directory.
+    pub(super) fn rows(&self, entries: &[(OsString, Entry)]) -> Vec<u8> {
+        let mut rows = Vec::with_capacity(entries.len() * (ROW + 32));
+        for (name, entry) in entries {
+            self.add_row(&mut rows, name, entry);
+        }
+        rows
     }
 
     fn add_row(&self, rows: &mut Vec<u8>, name: &OsStr, entry: &Entry) {
@@ -472,8 +471,8 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// A directory with its entries.
-pub(super) type Listed<'m> = (&'m Path, &'m [(OsString, Entry)]);
+/// A directory with the rows of its entries, which are in the order of their names.
+pub(super) type Listed<'m> = (&'m Path, Vec<u8>);
 
 /// The bytes of a manifest of this boot. The identities of an earlier boot may mean other files.
 pub(super) fn of_this_boot(manifest: Vec<u8>) -> Option<Vec<u8>> {

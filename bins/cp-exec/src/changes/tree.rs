@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::store::{Entry, directories, entries};
 use crate::digest;
 use crate::file_id::FileId;
+use crate::listings;
 use crate::nofollow::{self, each};
 use crate::serde_paths::{any_bytes, path_bytes};
 
@@ -90,6 +91,8 @@ pub(crate) struct Tree {
 pub(super) struct Directory {
     /// By name, in byte order.
     pub entries: Vec<(OsString, Entry)>,
+    /// After a run, the places of files before it that are the same; they are no entries.
+    pub unchanged: Vec<usize>,
     /// `None` if it is read from a manifest.
     ignored: Option<Ignored>,
 }
@@ -100,7 +103,7 @@ impl Tree {
         self.directories = directories(manifest)
             .map(|(path, rows)| {
                 let entries = entries(rows).map(|(name, entry, _)| (name.to_owned(), entry)).collect();
-                (path.to_owned(), Directory { entries, ignored: None })
+                (path.to_owned(), Directory { entries, ..Directory::default() })
             })
             .collect();
     }
@@ -110,16 +113,16 @@ impl Tree {
         Walk { ignores: false, ..Walk::new(exclude, u64::MAX) }.tree(repository, None)
     }
 
-    /// The entries with their paths.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (PathBuf, &Entry)> {
-        self.directories
-            .iter()
-            .flat_map(|(path, directory)| directory.entries.iter().map(move |(name, entry)| (path.join(name), entry)))
+    /// The entries with their directories and names.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Path, &OsStr, &Entry)> {
+        self.directories.iter().flat_map(|(path, directory)| {
+            directory.entries.iter().map(|(name, entry)| (path.as_path(), name.as_os_str(), entry))
+        })
     }
 
     /// The paths of the entries of some kinds.
     pub(crate) fn paths_of(&self, kinds: &[FileKind]) -> impl Iterator<Item = PathBuf> {
-        self.entries().filter(|(_, entry)| kinds.contains(&entry.kind)).map(|(path, _)| path)
+        self.entries().filter(|(.., entry)| kinds.contains(&entry.kind)).map(|(path, name, _)| path.join(name))
     }
 
     /// Leaves out the entries whose path is not meant.
@@ -147,9 +150,9 @@ impl<'a> Walk<'a> {
         Self { exclude, left: AtomicU64::new(most), ignores: true }
     }
 
-    /// Walks one tree, one level after the other. If `before` is given, its ignore rules apply, because a run may
-    /// change the patterns.
-    pub(super) fn tree(&self, root: &Path, before: Option<&Tree>) -> Tree {
+    /// Walks one tree, one level after the other. If the tree before a run and its time are given, its ignore rules
+    /// apply, because a run may change the patterns, and its unchanged files are not listed again.
+    pub(super) fn tree(&self, root: &Path, before: Option<(&Tree, i64)>) -> Tree {
         let mut tree = Tree { root: root.to_owned(), ..Tree::default() };
         let device = match nofollow::open_with(root, READ) {
             Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
@@ -168,7 +171,7 @@ impl<'a> Walk<'a> {
         let mut level = vec![(root.to_owned(), above)];
         while !level.is_empty() {
             let read = each(level, |(path, above)| {
-                let before = before.and_then(|before| before.directories.get(&path));
+                let before = before.and_then(|(before, now)| Some((before.directories.get(&path)?, now)));
                 (self.read(&path, &above, before), path)
             });
             level = Vec::new();
@@ -193,33 +196,39 @@ impl<'a> Walk<'a> {
         tree
     }
 
-    fn read(&self, path: &Path, above: &Ignored, before: Option<&Directory>) -> io::Result<Directory> {
+    fn read(&self, path: &Path, above: &Ignored, before: Option<(&Directory, i64)>) -> io::Result<Directory> {
         let directory = nofollow::open_with(path, READ)?;
+        let listing = listings::of(&directory)?;
+        let (before, now) = before.unzip();
         let ignored = before.and_then(|before| before.ignored.clone());
         let ignored = ignored.or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
-        let mut found = Vec::new();
-        nofollow::entries(&directory, |name, _| {
+        let (mut found, mut unchanged) = (Vec::new(), Vec::new());
+        let mut known = before.iter().flat_map(|before| &before.entries).enumerate().peekable();
+        for (name, _) in &*listing {
             let name = OsStr::from_bytes(name.to_bytes());
             if name == ".git" && self.ignores || (self.exclude)(path, name) {
-                return;
+                continue;
             }
             // Without one, the entry was removed in the meantime.
-            found.extend(Entry::at(&directory, name).map(|entry| (name.to_owned(), entry)));
-        })?;
-        let count = found.len() as u64;
-        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
-        left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
-        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        let mut known = before.iter().flat_map(|before| &before.entries).peekable();
-        for (name, entry) in &mut found {
-            while known.next_if(|(other, _)| other < name).is_some() {}
-            let same = known.next_if(|(other, same)| other == name && same.kind == entry.kind);
+            let Ok(mut entry) = Entry::at(&directory, name) else { continue };
+            while known.next_if(|(_, (other, _))| other.as_os_str() < name).is_some() {}
+            let same = known.next_if(|(_, (other, same))| other == name && same.kind == entry.kind);
+            let is_settled = || now.is_some_and(|now| entry.id.is_settled(now));
+            let is_unchanged = |same: &Entry| same.kind == FileKind::File && same.id == entry.id && is_settled();
+            if let Some((place, _)) = same.filter(|(_, (_, same))| is_unchanged(same)) {
+                unchanged.push(place);
+                continue;
+            }
             entry.is_ignored = match same {
-                Some((_, same)) => same.is_ignored,
+                Some((_, (_, same))) => same.is_ignored,
                 None => ignored.contains(path, name, entry.kind == FileKind::Directory),
             };
+            found.push((name.to_owned(), entry));
         }
-        Ok(Directory { entries: found, ignored: Some(ignored) })
+        let count = (found.len() + unchanged.len()) as u64;
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
+        left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        Ok(Directory { entries: found, unchanged, ignored: Some(ignored) })
     }
 }
 

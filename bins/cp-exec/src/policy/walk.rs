@@ -3,7 +3,7 @@
 //! other, and paths are built only for entries that can match.
 
 use std::cmp::Reverse;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::hidden::is_environment_file;
 use super::patterns::Pattern;
 use super::{Policy, built_in};
+use crate::listings;
 use crate::names::{Guarded, Guards, may_matter};
 use crate::nofollow::{self, each};
 use crate::refusal::refuse;
@@ -179,7 +180,7 @@ impl<'a> Walk<'a> {
     fn read(&self, directory: &PendingDirectory) -> rustix::io::Result<Listing> {
         let file = nofollow::open_with(&directory.path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
         let (mut parts, mut entries, mut count) = ([false; 4], Vec::new(), 0);
-        nofollow::entries(&file, |name, kind| {
+        let mut read = |name: &CStr, kind| {
             count += 1;
             for (part, known) in parts.iter_mut().zip([c"HEAD", c"objects", c"refs", c"commondir"]) {
                 *part |= name == known;
@@ -191,7 +192,12 @@ impl<'a> Walk<'a> {
             {
                 entries.push((name.to_owned(), kind));
             }
-        })?;
+        };
+        if directory.guarded.is_some() {
+            listings::of(&file)?.iter().for_each(|(name, kind)| read(name, *kind));
+        } else {
+            nofollow::entries(&file, read)?;
+        }
         Ok(Listing { entries, count, is_bare: matches!(parts, [true, true, true, _] | [true, _, _, true]) })
     }
 

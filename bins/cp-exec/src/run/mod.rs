@@ -34,6 +34,7 @@ use crate::decision::{Caller, HashCache, Ruling};
 use crate::git_dir::Session;
 use crate::guard::settle::{OpenRun, Settled, settle};
 use crate::guard::{self, session_tmp};
+use crate::listings;
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Operation;
@@ -107,6 +108,7 @@ impl Prepared {
             outcome.enforcement.missing.extend(changes.missing());
             outcome.changes = changes;
         }
+        listings::forget();
         ran
     }
 
