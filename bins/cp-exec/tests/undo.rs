@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cp_testkit::{Place, Sweep};
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who, everyone, program};
+use crate::exec::{Exec, POLICY, Who, details, everyone, program};
+use crate::guard::undone;
 
 /// Kind, permissions and content of each path.
 type Contents = BTreeMap<PathBuf, (u32, Vec<u8>)>;
@@ -270,6 +272,35 @@ fn result_and_ledger_list_changes() {
     assert_eq!(failed["error"]["details"]["files_changed"]["removed"], 1, "{failed}");
     undo(&exec, &["last"]);
     assert_eq!(exec.work.read("a"), "x\n");
+}
+
+#[test]
+fn changes_in_directories_that_were_long_unchanged_are_found() {
+    let exec = Exec::new(Who::Me);
+    for directory in ["added", "guarded", "inside", "less", "moved", "renamed", "same"] {
+        exec.write(&format!("{directory}/below/f"), "f");
+    }
+    // Until then, the time stamp of a directory does not tell whether its entries are those that were read.
+    std::thread::sleep(Duration::from_millis(2200));
+    let script = "echo x >added/below/new; echo x >guarded/below/.envrc; echo x >inside/below/f; rm less/below/f; \
+                  mv moved/below/f moved/below/g; mv renamed/below renamed/other; mkdir renamed/below";
+    let (answer, _) = exec.sh(script);
+    let changed = details(&answer)["files_changed"]["files"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let below = |path: &Value| text(path).strip_prefix(&format!("{}/", exec.work.display())).unwrap().to_owned();
+    let changed: Vec<_> = changed.iter().map(|file| (below(&file["path"]), text(&file["change"]))).collect();
+    let expected = [
+        ("added/below/new", "created"),
+        ("inside/below/f", "changed"),
+        ("less/below/f", "removed"),
+        ("moved/below/f", "removed"),
+        ("moved/below/g", "created"),
+        ("renamed/below/f", "removed"),
+        ("renamed/other", "created"),
+        ("renamed/other/f", "created"),
+    ];
+    assert_eq!(changed, expected.map(|(path, change)| (path.to_owned(), change.to_owned())));
+    assert!(undone(&answer)[0].0.ends_with("guarded/below/.envrc"), "{answer}");
 }
 
 #[test]

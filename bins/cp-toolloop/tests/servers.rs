@@ -78,7 +78,11 @@ fn server_has_no_home_network_or_variables() {
     place.policy("[mcp.s]\nsandbox = \"none\"\nenv = [\"MINE\"]\n");
     let outside = look();
     assert_eq!(outside, "1 None given KeyError");
-    assert_eq!(std::fs::read_dir(place.root.join("home/tmp/mcp")).unwrap().count(), 0, "nothing is left of their homes");
+    assert_eq!(
+        std::fs::read_dir(place.root.join("home/tmp/mcp")).unwrap().count(),
+        0,
+        "nothing is left of their homes"
+    );
 }
 
 #[test]
