@@ -56,7 +56,7 @@ pub(crate) fn decide_agent(
         }
         let node = node_of(&state)?.ok_or_else(|| Error::not_found("no such directory").in_file(&state))?;
         for operation in [Operation::Write, Operation::Execute] {
-            view.places.push(Place { path: state.clone(), operation, is_pinned: true, node: Some(node) });
+            view.places.push(Place { node: Some(node), ..Place::new(&state, operation, true) });
         }
         view.state.push(state);
     }

@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
     /// repository in it.
     fn hide(&mut self, PendingDirectory { path, names, guarded }: PendingDirectory) {
         self.guards.found.paths.extend(guarded.map(|_| path.clone()));
-        self.found.extend(names.then(|| Place::new(path, Operation::Hidden, false)));
+        self.found.extend(names.then(|| Place::new(&path, Operation::Hidden, false)));
     }
 
     fn read(&self, directory: &PendingDirectory) -> rustix::io::Result<Listing> {
@@ -249,7 +249,7 @@ impl<'a> Walk<'a> {
         let matched = matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none()));
         let by_name = is_environment_file(name).then_some((Operation::Hidden, false));
         let found = by_name.or_else(|| matched.min_by_key(|(operation, is_pinned)| (Reverse(*operation), *is_pinned)));
-        let place = found.map(|(operation, is_pinned)| Place::new(path.to_owned(), operation, is_pinned));
+        let place = found.map(|(operation, is_pinned)| Place::new(path, operation, is_pinned));
         self.found.extend(place);
         found.is_some_and(|(operation, _)| operation == Operation::Hidden)
     }

@@ -135,9 +135,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(path: PathBuf, operation: Operation, is_pinned: bool) -> Self {
-        debug_assert!(path.components().collect::<PathBuf>().as_os_str() == path.as_os_str(), "{}", path.display());
-        Self { path, operation, is_pinned, node: None }
+    pub(crate) fn new(path: &Path, operation: Operation, is_pinned: bool) -> Self {
+        // A path of a module may end in a slash.
+        Self { path: path.components().collect(), operation, is_pinned, node: None }
     }
 }
 
@@ -150,7 +150,7 @@ pub(super) fn lies_in(path: &Path, tree: &Path) -> bool {
 
 impl View {
     pub(crate) fn add(&mut self, operation: Operation, is_pinned: bool, paths: impl IntoIterator<Item = PathBuf>) {
-        self.places.extend(paths.into_iter().map(|path| Place::new(path, operation, is_pinned)));
+        self.places.extend(paths.into_iter().map(|path| Place::new(&path, operation, is_pinned)));
     }
 
     /// The paths of an operation, in the order in which they were added.
@@ -249,5 +249,24 @@ impl fmt::Display for Layer {
     /// The name in a policy and on the ledger.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_holds_the_paths_in_it_only() {
+        for (place, inside, outside) in [
+            ("/a/b/", vec!["/a/b", "/a/b/c"], vec!["/a", "/a/bc", "/b"]),
+            ("/a//b/./", vec!["/a/b", "/a/b/c"], vec!["/a/b.", "/a/bc"]),
+            ("/", vec!["/", "/a"], vec![]),
+        ] {
+            let mut view = View::default();
+            view.add(Operation::Write, true, [PathBuf::from(place)]);
+            let holds = |path: &&str| view.is_within(Operation::Write, Path::new(path));
+            assert!(inside.iter().all(holds) && !outside.iter().any(holds), "{place}");
+        }
     }
 }
