@@ -92,7 +92,14 @@ pub struct Redactor {
 impl Redactor {
     /// The redactor that also recognizes the secrets in this process's environment, as it was at the first use.
     pub fn from_environment() -> &'static Self {
-        static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| Redactor::knowing(secrets_of_environment()));
+        static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| {
+            Redactor::knowing(std::env::vars_os().filter_map(|(name, value)| {
+                let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+                // `$PWD` is not a password, and a path to a secret is not a secret.
+                let kind = name::kind_of(name.as_bytes())?;
+                (kind < name::Kind::OwnKey && !value.starts_with('/')).then_some(value)
+            }))
+        });
         &REDACTOR
     }
 
@@ -154,21 +161,9 @@ impl Redactor {
 
     /// Returns the first `most` bytes of a text, redacted and followed by `…` if the text is longer.
     pub fn shortened(&self, text: &str, most: usize) -> String {
-        match self.cut(text, most, 0) {
-            None => text.to_owned(),
-            Some(Cut { head, tail: None }) => head,
-            Some(Cut { head, tail: Some(_) }) => head + "…",
-        }
+        let Some(Cut { head, tail }) = self.cut(text, most, 0) else { return text.to_owned() };
+        if tail.is_some() { head + "…" } else { head }
     }
-}
-
-fn secrets_of_environment() -> impl Iterator<Item = String> {
-    std::env::vars_os().filter_map(|(name, value)| {
-        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-        // `$PWD` is not a password, and a path to a secret is not a secret.
-        let kind = name::kind_of(name.as_bytes())?;
-        (kind < name::Kind::OwnKey && !value.starts_with('/')).then_some(value)
-    })
 }
 
 /// Orders secrets, and joins those that overlap.
