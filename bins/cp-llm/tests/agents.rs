@@ -115,7 +115,7 @@ fn agent_that_hangs_is_stopped_by_the_timeout() {
 fn program_that_never_stops_writing_is_stopped_by_the_timeout() {
     let llm = Llm::new();
     let delta = r#"{"ok":true,"schema_version":"1.0","type":"delta","data":{"text":"x"}}"#;
-    llm.work.executable("floods", format!("#!/bin/sh\nread -r line\nwhile :; do echo '{delta}'; done\n"));
+    llm.work.executable("floods", format!("#!/bin/sh\nread -r line\nexec yes '{delta}'\n"));
     let ran = llm.run(&["--backend", "./floods", "--retries", "0", "--timeout", "1", "go"]);
     assert_eq!((ran.status, &ran.first_error()["code"]), (8, &json!("E_TIMEOUT")));
 }

@@ -288,8 +288,7 @@ fn model_exit_is_an_error() {
 fn model_that_never_stops_writing_is_stopped_at_the_deadline() {
     let place = ToolLoop::new();
     let delta = r#"{"ok":true,"schema_version":"1.0","type":"delta","data":{"text":"x"}}"#;
-    let floods =
-        place.root.executable("floods", format!("#!/bin/sh\nread -r line\nwhile :; do echo '{delta}'; done\n"));
+    let floods = place.root.executable("floods", format!("#!/bin/sh\nread -r line\nexec yes '{delta}'\n"));
     let ran = place.run(&["--llm", &floods.display().to_string(), "--deadline", "1", "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{ran:?}");
 }
