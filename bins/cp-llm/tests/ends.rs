@@ -140,3 +140,19 @@ fn error_inside_choice_is_failure_and_not_paid_twice() {
         assert_eq!(server.requests().len(), requests, "{streams} {tokens}");
     }
 }
+
+#[test]
+fn count_that_a_gateway_repeats_as_zero_is_kept() {
+    let mut events = ended_stream("anthropic", "fine", "end_turn");
+    for event in &mut events {
+        match event["type"].as_str() {
+            Some("message_start") => event["message"]["usage"] = json!({"input_tokens": 42, "output_tokens": 0}),
+            Some("message_delta") => event["usage"] = json!({"input_tokens": 0, "output_tokens": 7}),
+            _ => {}
+        }
+    }
+    let (llm, _server) = Llm::playing("anthropic", vec![played(&events)]);
+    let ran = llm.run(&["-m", "m", "--stream", "--", "hi"]);
+    let usage = &ran.of("message")[0]["usage"];
+    assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(42), &json!(7)), "{ran:?}");
+}

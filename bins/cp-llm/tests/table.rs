@@ -141,3 +141,14 @@ fn answered_records_are_skipped() {
     let closing = llm.feed(&words, "a\nx\nbad\ny\n").closing();
     assert_eq!((&closing["data"]["skipped"], &closing["data"]["failed"]), (&2.into(), &1.into()), "{closing}");
 }
+
+#[test]
+fn fault_of_template_has_line_of_row() {
+    let (llm, _server) = echoing();
+    let text = "{% if id == '2' %}{{nope}}{% endif %}{{text}}";
+    let ran = llm.feed(&["-m", "m", "--csv", text], "id,text\n1,a\n2,b\n");
+    let error = ran.first_error();
+    let lines = (&error["details"]["line"], &error["details"]["template_line"]);
+    assert_eq!((ran.status, lines), (1, (&json!(3), &json!(1))), "{ran:?}");
+    assert_eq!(error["message"], "`nope` is not defined");
+}

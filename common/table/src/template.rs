@@ -75,9 +75,10 @@ impl Template {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
                 .hint("a column whose name is not one word is written {{row[\"my column\"]}}")
         };
-        // In a stream, `line` is the line of the row.
-        let lines = e.line().into_iter();
-        self.place(lines.fold(error, |error, line| error.at_line(line as u64).with("template_line", line)))
+        let Some(line) = e.line() else { return self.place(error) };
+        let error = error.with("template_line", line);
+        // Without a file, a line of the template would be taken for one of the input.
+        self.place(if self.file.is_some() { error.at_line(line as u64) } else { error })
     }
 
     fn place(&self, error: Error) -> Error {

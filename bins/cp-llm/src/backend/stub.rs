@@ -107,6 +107,7 @@ impl Stub {
         }
         let text = line.content.unwrap_or_default();
         let usage = line.usage.unwrap_or_else(|| counted(request, &text));
+        let is_empty = text.is_empty() && line.tool_calls.is_empty();
         let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| ToolCall {
             id: call.id.unwrap_or_else(|| format!("call_{number}_{}", n + 1)),
             name: call.name,
@@ -117,7 +118,7 @@ impl Stub {
             id: Some(format!("stub-{number}")),
             model: Some(request.model.clone()),
             calls: calls.collect(),
-            stop: line.stop_reason.unwrap_or_default(),
+            stop: line.stop_reason.unwrap_or(if is_empty { "" } else { "end_turn" }.to_owned()),
             usage: Some(usage),
             ..Answer::of_text(text)
         };

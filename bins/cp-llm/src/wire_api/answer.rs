@@ -95,15 +95,14 @@ impl Answer {
         self.content.is_empty() && self.calls.is_empty() && self.blocks.iter().all(is_thought)
     }
 
-    /// Completes the stop reason. Fails if the answer is empty and has no stop reason; with one the model had nothing
-    /// to say.
+    /// Corrects the stop reason of an answer with tool calls, after which some servers report `stop`. Fails if the answer
+    /// is empty and has no stop reason; with one the model had nothing to say.
     pub(crate) fn checked(mut self) -> Result<Self> {
         if self.is_empty() && self.stop.is_empty() {
             return Err(bad_answer("empty", "the answer is empty"));
         }
-        if self.stop.is_empty() || (self.stop == "end_turn" && !self.calls.is_empty()) {
-            // Some servers report `stop` after tool calls, or no reason at all.
-            if self.calls.is_empty() { "end_turn" } else { "tool_use" }.clone_into(&mut self.stop);
+        if self.stop == "end_turn" && !self.calls.is_empty() {
+            "tool_use".clone_into(&mut self.stop);
         }
         Ok(self)
     }

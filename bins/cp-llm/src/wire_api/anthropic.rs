@@ -97,9 +97,11 @@ fn message(turn: &Turn, request: &Request, there: &Origin) -> Result<Option<Box<
     body.into_raw().map(Some)
 }
 
-/// Updates a usage by a later report. Its counts are totals, and missing counts keep their value.
+/// Updates a usage by a later report. Its counts are totals. One that is missing keeps its value, and so does one that
+/// is 0, because some gateways write that for what they do not repeat.
 fn tokens(usage: &Value, before: Usage) -> Usage {
-    let count = |name: &str, before: u64| usage.get(name).and_then(Value::as_u64).unwrap_or(before);
+    let later = |name: &str| usage.get(name).and_then(Value::as_u64).filter(|count| *count > 0);
+    let count = |name: &str, before: u64| later(name).unwrap_or(before);
     Usage {
         input_tokens: count("input_tokens", before.input_tokens),
         output_tokens: count("output_tokens", before.output_tokens),

@@ -59,6 +59,11 @@ impl Answer {
             stop if listed => {
                 (Code::Validation, format!("the answer ended with {stop}"), "--fail-on lists this stop reason")
             }
+            "" => (
+                Code::Server,
+                "the server did not say why the answer ended, so it may be cut".to_owned(),
+                "details.partial has the text that arrived",
+            ),
             stop => (
                 Code::Server,
                 format!("the answer ended with `{stop}`, which is not the end of a whole answer"),
