@@ -71,8 +71,9 @@ pub(super) fn resolve_program(policy: &Policy, word: &str, asked: &Path) -> Resu
 
 /// The refusal of a file that has an allowed name, but is not found by it.
 pub(super) fn not_of_name(policy: &Policy, name: &str, file: &Path) -> Error {
-    let message = format!("{} is not a file that the policy runs for `{name}`", file.display());
-    policy.with_grant(refuse("path", message).hint(format!("write `{name}`")), Access::Execute, file)
+    let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));
+    let error = if resolve(policy, name).is_ok() { error.hint(format!("write `{name}`")) } else { error };
+    policy.with_grant(error, Access::Execute, file)
 }
 
 /// Refuses a link whose allowed name hides a restricted program.
