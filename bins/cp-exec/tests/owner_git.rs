@@ -192,3 +192,63 @@ fn alias_is_judged_as_command_that_it_stands_for() {
         }
     }
 }
+
+#[test]
+fn files_that_settings_name_are_as_outside() {
+    for who in everyone() {
+        let exec = repository(who, POLICY);
+        let settings = "[user]\n\tname = N\n\temail = n@x\n[commit]\n\ttemplate = ~/message\n[mailmap]\n\tfile = ~/map\n\
+                        [blame]\n\tignoreRevsFile = ~/ignored\n\tignoreRevsFile = .ignored\n[diff]\n\torderFile = ~/order\n";
+        exec.user.write(".gitconfig", settings);
+        for (name, text) in [("message", "Subject\n"), ("map", "M <m@x> <n@x>\n"), ("ignored", ""), ("order", "b\na\n")]
+        {
+            exec.user.write(name, text);
+        }
+        exec.work.write(".ignored", "");
+        exec.outside("touch a b && git add -A && git commit -q -m x && echo 1 | tee a b >.x").run().success();
+        let line = "git log -1 --format=%aN; git diff --name-only; git blame -s a | wc -l; \
+                    GIT_EDITOR='sed -i s/Subject/Other/' git commit -q --allow-empty; git log -1 --format=%s";
+        let outside = exec.outside(line).run().success().stdout;
+        assert!(outside.starts_with("M\nb\na\n") && outside.ends_with("\nOther\n"), "the control: {outside}");
+        for (kind, ran) in inside(&exec, line) {
+            assert_eq!(ran.stdout, outside, "{who:?} {kind}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn what_owner_settings_would_start_is_said() {
+    const HOOKS: &str = "core.hooksPath in your git configuration";
+    for who in everyone() {
+        for (global, local, line, said) in [
+            ("[core]\n\thooksPath = /opt/hooks\n", "true", "git commit -q --allow-empty -m x", HOOKS),
+            ("[core]\n\thooksPath = /opt/hooks\n", "true", "git status", ""),
+            (
+                "[core]\n\thooksPath = /opt/hooks\n",
+                "git config core.hooksPath h",
+                "git commit -q --allow-empty -m x",
+                "",
+            ),
+            ("[core]\n\thooksPath = /dev/null\n", "true", "test $(git config core.hooksPath) = /dev/null", ""),
+            ("[remote]\n\tpushDefault = ../fork\n", "true", "test -z $(git config remote.pushDefault)", ""),
+            ("[alias]\n\tst = !git status\n", "true", "git st || true", "the alias st of your git configuration"),
+            (
+                "[alias]\n\tst = -c core.pager=x log\n",
+                "true",
+                "git st || true",
+                "the alias st of your git configuration",
+            ),
+            ("[alias]\n\tlog = !git status\n\tst = status\n", "true", "git st && git log --all", ""),
+        ] {
+            let exec = repository(who, POLICY);
+            exec.user.write(".gitconfig", format!("[user]\n\tname = N\n\temail = n@x\n{global}"));
+            exec.outside(local).run().success();
+            for (kind, ran) in inside(&exec, line) {
+                assert_eq!(ran.status, 0, "{who:?} {kind} {global} {line}: {ran:?}");
+                let is_said = ran.stderr.contains("of your git configuration") || ran.stderr.contains(HOOKS);
+                assert_eq!(is_said, !said.is_empty(), "{who:?} {kind} {global} {line}: {ran:?}");
+                assert!(ran.stderr.contains(said), "{who:?} {kind} {global} {line}: {ran:?}");
+            }
+        }
+    }
+}

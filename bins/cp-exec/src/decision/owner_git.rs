@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cp_common::coprocess::Child;
 use cp_common::{Result, words};
 
-use crate::git_dir::{GIT, key_parts, output_of, start, starts_no_program};
+use crate::git_dir::{GIT, key_parts, output_of, passes_from_owner, start};
 use crate::policy::{Policy, Verdict};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, Scope, judge};
@@ -19,7 +19,7 @@ use crate::sandbox::plan::OWN_FILES;
 /// The configuration that `GIT_CONFIG_GLOBAL` names, in [`OWN_FILES`].
 pub(super) const CONFIG: &str = "gitconfig";
 
-/// The longest file with ignored names or attributes that is copied.
+/// The longest file that is copied.
 const LONGEST: u64 = 256 << 10;
 
 /// The settings of the system's git.
@@ -30,6 +30,11 @@ const PASSED: [&str; 5] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_
 
 /// Commands of git that make commits.
 const COMMITS: [&str; 7] = ["am", "cherry-pick", "commit", "merge", "pull", "rebase", "revert"];
+
+const UNSIGNED: &str = "commits of this run are not signed, because your keys are outside; sign them there, as with \
+                        `git commit --amend --no-edit -S`";
+const NO_HOOKS: &str = "the hooks of core.hooksPath in your git configuration run only outside; run one there, as with \
+                        `git hook run pre-commit`";
 
 /// The owner's git configuration in one run; empty where none is needed.
 #[derive(Default)]
@@ -42,6 +47,8 @@ pub(crate) struct OwnerGit {
     aliases: BTreeMap<String, Vec<String>>,
     /// True if the owner signs commits. A run cannot, because it has no keys.
     signs: bool,
+    /// True if the owner has hooks for all repositories. A run has none of them.
+    hooks: bool,
 }
 
 impl OwnerGit {
@@ -77,20 +84,25 @@ impl OwnerGit {
         let mut git = Self::default();
         let mut config = Vec::new();
         let mut filters: BTreeMap<&str, BTreeMap<&str, &[u8]>> = BTreeMap::new();
-        let mut named = BTreeMap::from([
-            ("excludesfile", own.join("ignore").into_os_string().into_vec()),
-            ("attributesfile", own.join("attributes").into_os_string().into_vec()),
-        ]);
+        let defaults = ["ignore", "attributes"].map(|name| own.join(name).into_os_string().into_vec());
+        let mut named: Vec<(String, Vec<u8>)> =
+            ["core.excludesfile", "core.attributesfile"].map(str::to_owned).into_iter().zip(defaults).collect();
         let mut parts = listed.split(|byte| *byte == 0);
         while let (Some(scope), Some(entry)) = (parts.next(), parts.next()) {
             let at = entry.iter().position(|byte| *byte == b'\n');
             let Ok(key) = std::str::from_utf8(&entry[..at.unwrap_or(entry.len())]) else { continue };
             let value = at.map(|at| &entry[at + 1..]);
+            if scope == b"command" {
+                // A setting with which this program starts git.
+                continue;
+            }
             let is_owners = matches!(scope, b"system" | b"global");
-            if key == "commit.gpgsign" {
-                let off: [&[u8]; 5] = [b"", b"0", b"no", b"off", b"false"];
-                git.signs =
-                    is_owners && value.is_none_or(|value| !off.contains(&value.to_ascii_lowercase().as_slice()));
+            let off: [&[u8]; 6] = [b"", b"0", b"no", b"off", b"false", b"/dev/null"];
+            let is_on = value.is_none_or(|value| !off.contains(&value.to_ascii_lowercase().as_slice()));
+            match key {
+                "commit.gpgsign" => git.signs = is_owners && is_on,
+                "core.hookspath" => git.hooks = is_owners && is_on,
+                _ => {}
             }
             if !is_owners {
                 continue;
@@ -99,19 +111,21 @@ impl OwnerGit {
                 (("filter", name, last), value) => {
                     filters.entry(name).or_default().insert(last, value.unwrap_or(b"true"));
                 }
-                (("core", "", last @ ("excludesfile" | "attributesfile")), Some(value)) => {
-                    named.insert(last, value.to_vec());
+                (_, Some(path)) if GIT.owner_files.iter().any(|named| named == key) => {
+                    named.push((key.to_owned(), path.to_vec()));
                 }
+                (("core", "", "hookspath"), Some(value)) if !is_on => write_setting(&mut config, key, Some(value)),
                 (("alias", "", name), Some(value)) => git.add_alias(name, value, &mut config),
-                (_, value) if starts_no_program(key) => write_setting(&mut config, key, value),
+                (("remote", "", "pushdefault"), Some(value)) if value.contains(&b'/') || value.contains(&b':') => {}
+                (_, value) if passes_from_owner(key) => write_setting(&mut config, key, value),
                 _ => {}
             }
         }
         for (name, settings) in &filters {
             write_filter(&mut config, name, settings);
         }
-        for (last, path) in named {
-            git.add_file(last, &path, home, &mut config);
+        for (key, path) in named {
+            git.add_file(&key, &path, home, &mut config);
         }
         git.files.push((CONFIG.to_owned(), config));
         git
@@ -120,28 +134,36 @@ impl OwnerGit {
     /// Adds an alias of git's own commands. The rules judge what it stands for, see [`OwnerGit::expanded`].
     fn add_alias(&mut self, name: &str, value: &[u8], config: &mut Vec<u8>) {
         let Some(argv) = std::str::from_utf8(value).ok().and_then(|text| words::split(text).ok()) else { return };
-        // An alias that begins with `!` is a line for a shell, and one that begins with an option can set anything.
-        if argv.argv.first().is_some_and(|first| !first.starts_with(['!', '-'])) {
-            write_setting(config, &format!("alias.{name}"), Some(value));
-            self.aliases.insert(name.to_owned(), argv.argv);
+        let key = format!("alias.{name}");
+        match argv.argv.first().map(|first| first.as_bytes()[0]) {
+            None => {}
+            // One that begins with an option can set anything.
+            Some(b'!' | b'-') => {
+                let reason = failing("alias", name, "is no plain command of git");
+                write_setting(config, &key, Some(format!("!{reason}").as_bytes()));
+            }
+            Some(_) => {
+                write_setting(config, &key, Some(value));
+                self.aliases.insert(name.to_owned(), argv.argv);
+            }
         }
     }
 
     /// Copies a file that a setting names. A relative path is one of the repository.
-    fn add_file(&mut self, setting: &str, path: &[u8], home: &Path, config: &mut Vec<u8>) {
-        let key = format!("core.{setting}");
+    fn add_file(&mut self, key: &str, path: &[u8], home: &Path, config: &mut Vec<u8>) {
         let named = match path.strip_prefix(b"~/") {
             Some(below) => home.join(std::ffi::OsStr::from_bytes(below)),
             None => PathBuf::from(std::ffi::OsStr::from_bytes(path)),
         };
         if !named.is_absolute() {
-            return write_setting(config, &key, Some(path));
+            return write_setting(config, key, Some(path));
         }
         let is_small = |meta: &fs::Metadata| meta.is_file() && meta.len() <= LONGEST;
         let text = fs::metadata(&named).ok().filter(is_small).and_then(|_| fs::read(&named).ok());
         if let Some(text) = text {
-            write_setting(config, &key, Some(format!("{OWN_FILES}/{setting}").as_bytes()));
-            self.files.push((setting.to_owned(), text));
+            let name = format!("{key}.{}", self.files.len());
+            write_setting(config, key, Some(format!("{OWN_FILES}/{name}").as_bytes()));
+            self.files.push((name, text));
         }
     }
 
@@ -170,12 +192,15 @@ impl OwnerGit {
         Err(refuse(&finding.rule, reason).hint("write the command itself, then it can be approved"))
     }
 
-    /// True for the first command of a run that makes commits which the owner would sign.
-    pub(crate) fn leaves_unsigned(&mut self, argv: &[String]) -> bool {
+    /// What the owner's settings would do in a command and a run does not, each said once.
+    pub(crate) fn lacking(&mut self, argv: &[String]) -> Vec<&'static str> {
         let expanded = self.expanded(argv);
         let arguments = Arguments::read(expanded.as_deref().unwrap_or(argv));
-        let is_commit = arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]));
-        is_commit && std::mem::take(&mut self.signs)
+        let commits = arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]));
+        let pushes = arguments.name() == "git" && arguments.is_command(&["push"]);
+        let signs = commits && std::mem::take(&mut self.signs);
+        let hooks = (commits || pushes) && std::mem::take(&mut self.hooks);
+        [(signs, UNSIGNED), (hooks, NO_HOOKS)].into_iter().filter_map(|(lacks, text)| lacks.then_some(text)).collect()
     }
 }
 
@@ -197,15 +222,19 @@ fn write_filter(config: &mut Vec<u8>, name: &str, settings: &BTreeMap<&str, &[u8
         }
         return;
     }
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-    let shown = if is_plain { name } else { "of an attribute" };
-    let reason = format!(
-        "cp-exec: the filter {shown} of your git configuration starts a program, which runs only outside; \
-         run git add and git commit there"
-    );
+    let line = failing("filter", name, "starts a program");
     for last in ["clean", "smudge"] {
-        put(last, format!("echo '{reason}' >&2; exit 1").as_bytes());
+        put(last, line.as_bytes());
     }
+}
+
+/// A line for a shell that fails with the reason.
+fn failing(kind: &str, name: &str, why: &str) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let shown = if is_plain { name } else { "with another name" };
+    format!(
+        "echo 'cp-exec: the {kind} {shown} of your git configuration {why}, so it runs only outside' >&2; exit 1; :"
+    )
 }
 
 /// Appends a setting in git's syntax.

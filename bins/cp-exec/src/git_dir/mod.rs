@@ -30,7 +30,7 @@ pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_bare, parts_of_bare};
 pub(crate) use self::placeholder::DIRECTORY as KEEP;
 use self::placeholder::Placeholders;
-pub(crate) use self::settings::{addresses, parts as key_parts, starts_no_program};
+pub(crate) use self::settings::{addresses, parts as key_parts, passes_from_owner};
 pub(crate) use self::unchanged::{output_of, start, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::changes::{Store, Tree, keep_history};
@@ -53,6 +53,8 @@ pub(crate) struct GitData {
     pub harmless: BTreeMap<String, String>,
     pub initial: Vec<String>,
     pub owner: Vec<String>,
+    pub owner_alone: Vec<String>,
+    pub owner_files: Vec<String>,
     /// The values of each key.
     pub lfs: BTreeMap<String, Vec<String>>,
     /// The files of each directory.

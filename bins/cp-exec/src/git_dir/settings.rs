@@ -179,8 +179,19 @@ pub(crate) fn parts(key: &str) -> (&str, &str, &str) {
     (section, below, last)
 }
 
-/// True if a setting of the owner starts no program and holds no secret.
-pub(crate) fn starts_no_program(key: &str) -> bool {
+/// True if a setting passes from the owner to a run: it starts no program and holds no secret.
+pub(crate) fn passes_from_owner(key: &str) -> bool {
+    let known = match parts(key) {
+        (_, "", _) => key.to_owned(),
+        (section, _, last) => format!("{section}.*.{last}"),
+    };
+    let dots = |text: &str| text.bytes().filter(|byte| *byte == b'.').count();
+    let matches = |pattern: &String| dots(pattern) == dots(&known) && name_matches(pattern, &known);
+    starts_no_program(key) || GIT.owner_alone.iter().any(matches)
+}
+
+/// True if a setting starts no program and holds no secret, of whomever it is.
+fn starts_no_program(key: &str) -> bool {
     let (section, below, _) = parts(key);
     // The address before its replacement may hold a password.
     let has_password = below.split_once("://").is_some_and(|(scheme, rest)| scheme != "ssh" && rest.contains('@'));

@@ -121,7 +121,7 @@ impl Steps {
     fn decide(&mut self, call: ExecCall) {
         let Some((caller, name, argv)) = self.planned.take() else { return self.decide_call(call) };
         self.provenance.executes(call.process, caller, &name, &argv, Path::new(&name).ends_with("git"));
-        self.warn_of_unsigned(&argv);
+        self.warn_of_lacking(&argv);
         call.allow();
     }
 
@@ -158,17 +158,13 @@ impl Steps {
         for (ruling, _) in rulings.iter().filter(|(_, is_recorded)| !is_recorded) {
             self.record(ruling, "allow", None);
         }
-        self.warn_of_unsigned(&rulings[0].0.argv);
+        self.warn_of_lacking(&rulings[0].0.argv);
         self.allow(&call, &rulings[0].0, &starts);
     }
 
-    /// Says once that commits of the run are not signed.
-    fn warn_of_unsigned(&mut self, argv: &[String]) {
-        if self.rules.git.leaves_unsigned(argv) {
-            let warning = "commits of this run are not signed, because your keys are outside; sign them there, as with \
-                 `git commit --amend --no-edit -S`";
-            self.messages.push(warning.to_owned());
-        }
+    /// Says once what the owner's git would do and a run does not.
+    fn warn_of_lacking(&mut self, argv: &[String]) {
+        self.messages.extend(self.rules.git.lacking(argv).into_iter().map(str::to_owned));
     }
 
     fn allow(&mut self, call: &ExecCall, ruling: &StepRuling, starts: &[ExecRequest]) {
