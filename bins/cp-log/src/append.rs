@@ -183,10 +183,10 @@ impl<'a> Recording<'a> {
     /// Writes what is staged, counts it, and reports what is on the ledger so far, also before a failure.
     fn commit(&mut self, context: &mut Context) -> Result<()> {
         let committed = self.ledger.as_mut().map_or(Ok(Vec::new()), Ledger::commit);
-        for place in committed.iter().flatten() {
-            self.first.get_or_insert(*place);
-            self.last = Some(*place);
-            context.out.item_succeeded();
+        if let Ok(places @ [first, ..]) = committed.as_deref() {
+            self.first.get_or_insert(*first);
+            self.last = places.last().copied();
+            context.out.items_succeeded(places.len() as u64);
         }
         context.out.extra("ledger", self.path.display().to_string());
         if let Some(bytes) = bytes_of(&self.path) {

@@ -112,14 +112,16 @@ impl Redactor {
     /// replacements. Only the content of strings changes; structure, numbers and names are kept, except names that are
     /// secrets by their form.
     pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
-        let (mut count, mut near) = (0, vec![Range { start: 0, end: text.len() - from }]);
+        let (mut count, mut near, whole) = (0, None, 0..text.len() - from);
         for _ in 0..ROUNDS {
-            let found = self.secrets(&text[from..], &near);
+            let near_or_whole = near.as_deref().unwrap_or(std::slice::from_ref(&whole));
+            let found = self.secrets(&text[from..], near_or_whole);
             if found.is_empty() {
                 break;
             }
             count += u32::try_from(found.len()).unwrap_or(u32::MAX);
-            (*text, near) = mark::replaced(text, from, &found);
+            let (clean, exposed) = mark::replaced(text, from, &found);
+            (*text, near) = (clean, Some(exposed));
         }
         count
     }
@@ -127,6 +129,9 @@ impl Redactor {
     /// Returns the secrets in the strings of JSON that begin in these ranges, in order and without overlap.
     fn secrets(&self, text: &[u8], near: &[Range<usize>]) -> Vec<Secret> {
         let (mut own, mut found) = (joined(self.own.find(text)), joined(shapes(text, near)));
+        if own.is_empty() && found.is_empty() {
+            return found;
+        }
         mark::keep_within_strings(text, &mut own);
         mark::keep_within_strings(text, &mut found);
         joined([own, found].into_iter().flatten().collect())

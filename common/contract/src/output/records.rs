@@ -85,7 +85,12 @@ impl Output {
 
     /// Counts an item that succeeded.
     pub fn item_succeeded(&mut self) {
-        self.state().counts.succeeded += 1;
+        self.items_succeeded(1);
+    }
+
+    /// Counts items that succeeded.
+    pub fn items_succeeded(&mut self, count: u64) {
+        self.state().counts.succeeded += count;
         self.report_rows();
     }
 

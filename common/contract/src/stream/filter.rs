@@ -314,7 +314,7 @@ fn take(
     seen: &mut Seen,
     context: &mut Context,
 ) -> Result<()> {
-    if kind != InputKind::Records || body.is_err() {
+    if body.is_err() || (kind != InputKind::Records && seen.handled == 0) {
         context.out.streaming()?;
     }
     if let Ok(Body::Record(record)) = &body {
