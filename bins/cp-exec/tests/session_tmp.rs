@@ -106,3 +106,25 @@ fn program_in_tmp_runs_except_under_strict_profile() {
     let answer = ask(&[]);
     assert_eq!(answer["ok"], false, "{answer}");
 }
+
+/// A file that lies beside a project in `/tmp` would vanish with the directory of the run.
+#[test]
+fn surroundings_of_project_in_tmp_are_read_only() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        assert!(exec.root.starts_with("/tmp"), "{}", exec.root.display());
+        exec.outside("git init -q . && git -c user.name=n -c user.email=e commit -q --allow-empty -m a")
+            .run()
+            .success();
+        for session in [&[][..], &["--run", "S-1"]] {
+            let run = |line: &str| exec.command(&[session, &["--format", "raw", "-c", line]].concat()).run();
+            for line in ["echo x >../new", "mkdir -p ../a/b", "git worktree add ../wt", "cp /etc/passwd .."] {
+                let ran = run(line);
+                assert!(ran.status != 0 && ran.stderr.contains("Read-only file system"), "{who:?} {line}: {ran:?}");
+            }
+            let control = run("echo x >new && rm new && echo x >/tmp/new && cat /tmp/new && echo x >~/new && ls ..");
+            assert_eq!((control.status, control.stdout.as_str()), (0, "x\nwork\n"), "{who:?}: {control:?}");
+            assert_eq!(exec.outside("git worktree list | wc -l").run().stdout, "1\n", "{who:?}");
+        }
+    }
+}

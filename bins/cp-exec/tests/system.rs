@@ -144,3 +144,31 @@ fn hidden_file_that_repository_has_unchanged_is_shown() {
         assert_eq!(shown("untracked/.env").status, 1, "{who:?}");
     }
 }
+
+#[test]
+fn secrets_in_home_of_environment_are_hidden_and_never_granted() {
+    let policy = POLICY.replace("read = [\".\"]", "read = [\".\", \"../user\"]");
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &policy);
+        for name in [".ssh/id", ".netrc", ".config/gh/hosts.yml", "plain"] {
+            let path = exec.user.write(name, "text").display().to_string();
+            let ran = exec.command(&["--format", "raw", "-c", &format!("cat ../user/{name}")]).run();
+            let (answer, status) = exec.ask(&["allow", "read", &path, "--dry-run"]);
+            let expected = if name == "plain" { (0, 0) } else { (1, 4) };
+            assert_eq!((ran.status, status), expected, "{who:?} {name}: {ran:?} {answer}");
+        }
+    }
+}
+
+#[test]
+fn refusal_of_file_names_what_makes_it_run() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    exec.write("other.py", "");
+    exec.executable("run.sh", "#!/bin/sh\n");
+    exec.executable("git", "#!/bin/sh\n");
+    for (file, before) in [("other.py", "chmod +x "), ("run.sh", ""), ("git", "write `git`")] {
+        let hint = exec.ask(&["--", &format!("./{file}")]).0["error"]["details"]["hint"].clone();
+        let first = hint.as_str().unwrap().split("to allow it: cp-exec allow program ").next().unwrap();
+        assert!(first.starts_with(before) && first.is_empty() == before.is_empty(), "{file}: {hint}");
+    }
+}

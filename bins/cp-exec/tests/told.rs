@@ -59,6 +59,8 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
         let shown = exec.root.directory("shown").display().to_string();
         exec.root.write("shown/file", "x\n");
         exec.confirmed(&["allow", "read", &shown]);
+        exec.root.write("closed/file", "x\n");
+        let closed = exec.root.join("closed").display().to_string();
         for (script, guess) in [
             ("cat .env", "which the policy hides"),
             ("echo x > /usr/lib/x", "belongs to the system"),
@@ -66,6 +68,12 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
             ("mkdir /usr/share/x", "belongs to the system"),
             ("echo x > ../shown/new", "`cp-exec allow write SHOWN` makes it writable"),
             ("echo x > ../shown/file", "`cp-exec allow write SHOWN/file` makes it writable"),
+            ("cat ../closed/file", "`cp-exec allow read CLOSED/file` makes it readable"),
+            ("echo x > ../closed/new", "`cp-exec allow write CLOSED` makes it writable"),
+            ("touch ../closed/new", "`cp-exec allow write CLOSED` makes it writable"),
+            ("cp .env.none ../closed/; touch x; cp x ../closed/", "`cp-exec allow write CLOSED` makes it writable"),
+            ("mkdir ../closed/new", "`cp-exec allow write CLOSED` makes it writable"),
+            ("cat none ../none; touch ../closed/none/new", ""),
             ("echo 'strace: PTRACE_TRACEME: Operation not permitted' >&2; false", "ASAN_OPTIONS=detect_leaks=0"),
             ("echo 'Failed to connect to A.test port 8080.' >&2; false", "`cp-exec allow network a.test:8080`"),
             ("echo 'request to http://x.b.test:80/y failed' >&2; false", "`cp-exec allow network x.b.test:80`"),
@@ -80,7 +88,7 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
             ("cat .env; true", ""),
             ("touch mine; chmod 0 mine; rm -f mine; cat mine", ""),
         ] {
-            let guess = guess.replace("SHOWN", &shown);
+            let guess = guess.replace("SHOWN", &shown).replace("CLOSED", &closed);
             if let Some((_, line)) = guess.split_once("`cp-exec allow write ") {
                 let path = line.split('`').next().unwrap();
                 assert_eq!(exec.ask(&["allow", "write", path, "--dry-run"]).1, 0, "{who:?} {path}");
@@ -173,7 +181,8 @@ fn failure_at_path_outside_of_view_gets_line_that_shows_it() {
         exec.root.write("other/file", "x\n");
         for (path, guess) in [
             ("nowhere", ""),
-            ("../other/nowhere", ""),
+            ("../other/nowhere", "other is outside of the view of commands"),
+            ("../other/nowhere/x", ""),
             ("/usr/nowhere", ""),
             ("../other/file", "`cp-exec allow read "),
             ("/proc/self/nowhere", ""),

@@ -9,7 +9,7 @@ use cp_common::context::options::Origin;
 use cp_common::home::{resolved, resolved_below};
 use cp_common::{Code, Error, Result};
 
-use super::program::{resolve, startable};
+use super::program::{is_program, resolve, startable};
 use crate::policy::{Access, Policy, allowable};
 use crate::refusal::{denied, refuse};
 use crate::request::Command;
@@ -72,7 +72,14 @@ pub(super) fn resolve_program(policy: &Policy, word: &str, asked: &Path) -> Resu
 /// The refusal of a file that has an allowed name, but is not found by it.
 pub(super) fn not_of_name(policy: &Policy, name: &str, file: &Path) -> Error {
     let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));
-    let error = if resolve(policy, name).is_ok() { error.hint(format!("write `{name}`")) } else { error };
+    let error = match resolve(policy, name) {
+        Ok(_) => error.hint(format!("write `{name}`")),
+        Err(_) if file.is_file() && !is_program(file) => error.hint(format!(
+            "chmod +x {}, because it is not executable",
+            cp_common::wire::quoted(&file.display().to_string())
+        )),
+        Err(_) => error,
+    };
     policy.with_grant(error, Access::Execute, file)
 }
 

@@ -49,13 +49,16 @@ pub(crate) fn resolve(policy: &Policy, name: &str) -> Result<PathBuf> {
     file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file))
 }
 
+/// True for a file that may be executed.
+pub(super) fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
 /// The path of a name without slashes, before links are resolved.
 pub(super) fn locate(policy: &Policy, name: &str) -> Result<PathBuf> {
     if let Some(pin) = policy.exec().pin.get(name) {
         return Ok(pin.clone());
     }
-    let is_program =
-        |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
     let directories = &policy.exec().path;
     if let Some(directory) = directories.iter().find(|directory| is_program(&directory.join(name))) {
         return check_directory(directory, policy.loaded.owner).map(|()| directory.join(name));

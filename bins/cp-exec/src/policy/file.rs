@@ -234,6 +234,12 @@ impl Loaded {
     pub(crate) fn of(settings: Settings, owner: u32) -> Self {
         Self { settings, file: None, sha256: String::new(), owner, home: home_of(owner) }
     }
+
+    /// The home of the owner, and that of the environment, which programs use.
+    pub(crate) fn homes(&self) -> impl Iterator<Item = PathBuf> {
+        let of_environment = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        [self.home.clone()].into_iter().chain(of_environment)
+    }
 }
 
 /// Parses the text of a policy, and checks constraints that the types do not express.

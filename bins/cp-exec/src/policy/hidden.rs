@@ -19,7 +19,7 @@ impl Policy {
     /// depth are found by [`Policy::scan_trees`].
     pub(crate) fn masks(&self) -> Vec<PathBuf> {
         let mut masks: Vec<PathBuf> = built_in().system_secrets.iter().map(PathBuf::from).collect();
-        masks.extend(built_in().secrets.iter().map(|name| self.loaded.home.join(name)));
+        masks.extend(self.loaded.homes().flat_map(|home| built_in().secrets.iter().map(move |name| home.join(name))));
         masks.extend(self.cp_home.private());
         masks.extend([self.ledger.clone(), blob::directory(&self.ledger)]);
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
@@ -170,15 +170,16 @@ impl Policy {
 
     /// The reason why an access to a path without links is never granted.
     pub(crate) fn never_granted(&self, access: Access, path: &Path) -> Option<&'static str> {
-        let home = &self.loaded.home;
-        let is_within = |places: &[&str]| places.iter().any(|place| path.starts_with(place)) && !path.starts_with(home);
+        let mut homes = self.loaded.homes();
+        let is_in_home = path.starts_with(&self.loaded.home);
+        let is_within = |places: &[&str]| places.iter().any(|place| path.starts_with(place)) && !is_in_home;
         // A command has a `/tmp` of its own, and directories in it that are declared.
         let is_temporary = ["/tmp", "/var/tmp"]
             .iter()
             .any(|place| path == Path::new(place) || path.parent() == Some(Path::new(place)));
         let writes = access == Access::Write;
         let is_kept = || self.protected().is_ok_and(|kept| kept.iter().any(|kept| path.starts_with(kept)));
-        if home.starts_with(path) || self.cp_home.is_below(path) {
+        if homes.any(|home| home.starts_with(path)) || self.cp_home.is_below(path) {
             Some("it contains a home directory")
         } else if is_within(&PRIVATE) || is_temporary || writes && is_within(&SYSTEM) {
             Some("it belongs to the system, or to each run alone")

@@ -1,6 +1,6 @@
 //! The outcome of a run, and the answer that is built from it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::exec_result::{Connections, DeniedStep, ExecResult, Executable};
@@ -282,8 +282,10 @@ pub(crate) struct StepsReport {
 /// The words of git about files that it leaves as they are, although it may succeed.
 const OF_GIT: [&str; 2] = ["unable to unlink", "unable to create file"];
 /// The words of programs, among them git and cargo, about a path that does not exist.
-const MISSING: [&str; 7] =
-    ["no such file", "enoent", "not exist", "not appear", "not found", "cannot find", "failed to read"];
+const MISSING: [&str; 8] =
+    ["no such file", "enoent", "not exist", "not appear", "not found", "cannot find", "failed to read", NO_DIRECTORY];
+/// The words about a directory in which a file is to be made.
+const NO_DIRECTORY: &str = "not a directory";
 
 /// The most bytes at the end of standard error that are read.
 const READ: usize = 8 << 10;
@@ -375,8 +377,14 @@ fn about(line: &str, path: &Path, plan: &Plan, policy: &Policy) -> Option<String
     {
         return Some(format!("commands cannot move or remove {shown}, which has {} in it", place.display()));
     }
-    if let Some(outside) = path.canonicalize().ok().filter(|file| is_missing && !sees(plan, file)) {
-        return Some(granted_by(Access::Read, &outside, policy));
+    // The directory of a file that is to be made exists.
+    let there = path.ancestors().take(2).find_map(|path| path.canonicalize().ok());
+    let is_outside = |there: &PathBuf| !sees(plan, there) && !plan.cwd.path.starts_with(there);
+    let is_granted = |there: &PathBuf| path.exists() || policy.grantable(Access::Write, there).1.is_none();
+    if let Some(outside) = there.filter(|there| is_missing && is_outside(there) && is_granted(there)) {
+        let is_made = !path.exists() || line.contains(NO_DIRECTORY);
+        let access = if is_made { Access::Write } else { Access::Read };
+        return Some(granted_by(access, "outside of the view of", &outside, policy));
     }
     if !is_read_only || !path.parent().is_some_and(Path::is_dir) || view.is_within(Operation::Write, path) {
         return None;
@@ -384,15 +392,14 @@ fn about(line: &str, path: &Path, plan: &Plan, policy: &Policy) -> Option<String
     if path.starts_with("/dev") {
         return Some(format!("the mode, owner and times of {shown} belong to the machine"));
     }
-    Some(granted_by(Access::Write, path, policy))
+    Some(granted_by(Access::Write, "read-only for", path, policy))
 }
 
 /// The sentence about a path that commands cannot access, with the line that grants the access.
-fn granted_by(access: Access, path: &Path, policy: &Policy) -> String {
+fn granted_by(access: Access, state: &str, path: &Path, policy: &Policy) -> String {
     let (asked, never) = policy.grantable(access, path);
     let asked = asked.display().to_string();
-    let (state, granted) =
-        if access == Access::Write { ("read-only for", "writable") } else { ("outside of the view of", "readable") };
+    let granted = if access == Access::Write { "writable" } else { "readable" };
     let told = match never {
         None => format!("; `{}` makes it {granted}", allow_line(access.name(), &asked)),
         Some(why) => format!(": {why}"),

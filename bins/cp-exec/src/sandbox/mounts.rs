@@ -1,7 +1,7 @@
 //! The mount view, built on an empty root from the system's programs and settings, the declared paths, and private
 //! scratch directories. Other paths do not exist in it, because the old root is detached after the view is complete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use rustix::mount::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::pieces::{detached, open_in, open_known, open_there, system, wanted};
-use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP, View, lies_in};
+use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, RUNNABLE, TMP, View, lies_in};
 use super::report::{At, Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -77,6 +77,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
     private_tmp(plan).at("tmp")?;
     private_dev(plan.limits.scratch_bytes).at("dev")?;
     proc(plan, enforcement)?;
+    protect_surroundings(&private)?;
     private.into_iter().try_for_each(|(path, attributes)| show(plan, path, *attributes))?;
     let of_system = links.iter().chain(&plan.view.links).map(|link| (link.at.as_path(), link.to.as_path()));
     for (at, to) in of_system.chain([(Path::new(VAR_TMP), Path::new(TMP))]) {
@@ -192,6 +193,25 @@ fn private_tmp(plan: &Plan) -> io::Result<()> {
         scratch(VAR_TMP, "1777", 1 << 20, INODES, MountFlags::NOEXEC)?;
     }
     Ok(())
+}
+
+/// Makes the directories read-only that lie between `/tmp` and the paths that are shown in it: a file that a command
+/// writes beside its project would vanish with its own `/tmp`.
+fn protect_surroundings(shown: &[&(PathBuf, u64)]) -> Result<(), Failure> {
+    let mut around = BTreeSet::new();
+    for (path, _) in shown {
+        let Some(top) = path.ancestors().find(|above| above.parent() == Some(Path::new(TMP))) else { continue };
+        let is_own = [HOME, RUNNABLE].map(Path::new).contains(&top);
+        if is_own || shown.iter().any(|(shown, _)| shown == top) {
+            continue;
+        }
+        // The mount point, which cannot be made later. Its failure is reported when the path is shown.
+        if let Some((_, stat)) = open_in(Path::new(OLD), path, None)? {
+            drop(place(path, FileType::from_raw_mode(stat.st_mode).is_dir()));
+            around.insert(top);
+        }
+    }
+    around.into_iter().try_for_each(make_read_only)
 }
 
 /// Opens a mount point in the new root, and creates it unless it exists. Fails if a link is on its path.

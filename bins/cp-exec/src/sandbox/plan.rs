@@ -85,7 +85,7 @@ pub(crate) const HOME: &str = "/tmp/home";
 pub(crate) const TMP: &str = "/tmp";
 
 /// The directory in [`TMP`] whose programs are executable if those of the whole `/tmp` are not.
-const RUNNABLE: &str = "/tmp/run";
+pub(super) const RUNNABLE: &str = "/tmp/run";
 
 /// The view of the file system, with the permitted access.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
