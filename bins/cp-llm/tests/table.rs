@@ -44,9 +44,31 @@ fn answers_of_table_are_table_with_failed_rows() {
         assert_eq!(lines[0], joined(["id", "text", "answer", "error"]), "{ran:?}");
         assert!(lines[1].starts_with('1') && lines[1].matches("x, y").count() == 2, "{ran:?}");
         assert!(lines[2].starts_with(&joined(["2", "bad", "", ""])) && lines[2].contains("400"), "{ran:?}");
-        assert!(lines[3].contains("line 4"), "{ran:?}");
+        assert!(lines[3].starts_with(&joined(["3", "", "", ""])) && lines[3].contains("line 4"), "{ran:?}");
         assert_eq!(ran.stdout.matches(last).count(), 2, "{ran:?}");
     }
+}
+
+#[test]
+fn damaged_record_keeps_its_fields() {
+    let (llm, server) = echoing();
+    for (record, row) in [
+        (&b"2"[..], json!({"id": "2"})),
+        (b"3,a,\"b,\"", json!({"id": "3", "text": "a,b,"})),
+        (b"4,\xFF!", json!({"id": "4", "text": "\u{fffd}!"})),
+        (b"5,\0", json!({"id": "5", "text": "\0"})),
+        (b"6,\"a\"b", json!({"id": "6"})),
+        (b"7,a\rb", json!({"id": "7"})),
+        (b"8,\"open", json!({"id": "8"})),
+    ] {
+        let table = [b"id,text\n1,whole\n", record, b"\n"].concat();
+        let records = llm.feed(&["-m", "m", "--csv", "{{text}}"], table).records();
+        let (control, details) = (&records[0]["data"], &records[1]["error"]["details"]);
+        assert_eq!(control["row"], json!({"id": "1", "text": "whole"}), "{records:?}");
+        assert_eq!((&details["row"], &details["_untrusted"]), (&row, &json!(["/row"])), "{records:?}");
+        assert_eq!(details["line"], 3, "{records:?}");
+    }
+    assert_eq!(server.requests().len(), 7, "only the whole records are sent");
 }
 
 #[test]

@@ -32,9 +32,9 @@ impl Table {
     /// Parses a table. Quoted cells may contain commas, line feeds and doubled quotes.
     pub fn parse(text: &str) -> Result<Self> {
         let (mut records, mut table) = (Records::new(text.as_bytes(), Format::Csv(',')), Self::default());
-        while let Some((_, cells)) = records.read().map_err(|e| Error::io("reading", e))? {
-            let cells = cells?;
-            let mut cells = cells.iter().map(|cell| cell.trim().to_owned());
+        while let Some(record) = records.read().map_err(|e| Error::io("reading", e))? {
+            record.fault.map_or(Ok(()), Err)?;
+            let mut cells = record.fields.iter().map(|cell| cell.trim().to_owned());
             if table.columns.is_empty() {
                 table.columns = cells.collect();
             } else {

@@ -8,10 +8,10 @@ use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
 use cp_common::context::options::StreamOptions;
 use cp_common::stream::filter::Source;
 use cp_common::{Error, Result};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
 
-use crate::records::{Format, Records, Writer};
+use crate::records::{Format, Record, Records, Writer};
 use crate::template::Template;
 
 /// The options that select a table on standard input.
@@ -116,9 +116,8 @@ impl TableOptions {
 }
 
 fn delimiter(text: &str) -> Result<char, &'static str> {
-    let is_delimiter = |c: &char| c.is_ascii() && !['"', '\r', '\n', '\0'].contains(c);
-    let one = text.chars().next().filter(|_| text.len() == 1).filter(is_delimiter);
-    one.ok_or("must be one ASCII character, and not a quote or a line end")
+    let one = text.bytes().next().filter(|byte| text.len() == 1 && !b"\"\r\n\0".contains(byte));
+    one.map(char::from).ok_or("must be one ASCII character, and not a quote or a line end")
 }
 
 /// The member of the row of a damaged record: its error, an object. Fields are strings.
@@ -132,7 +131,8 @@ impl Table {
         }
         let wrong = |what: &str| Error::validation(format!("the header row of the table {what}"));
         let missing = || wrong("is missing").hint("the first line has the names of the columns");
-        let columns = records.read()?.ok_or_else(missing)?.1?;
+        let Record { fields: columns, fault, .. } = records.read()?.ok_or_else(missing)?;
+        fault.map_or(Ok(()), Err)?;
         let is_wrong = |(at, name): &(usize, &String)| name.trim().is_empty() || columns[..*at].contains(name);
         match columns.iter().enumerate().find(is_wrong) {
             Some((_, name)) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
@@ -144,27 +144,29 @@ impl Table {
     pub fn check(&self, row: &RawValue) -> Result<()> {
         // Only the row of a damaged record is decoded.
         let fault = Some(row.get()).filter(|row| row.starts_with(r#"{"error":{"#));
-        let row: Option<Value> = fault.and_then(|row| serde_json::from_str(row).ok());
+        let row = fault.and_then(|row| serde_json::from_str::<Value>(row).ok());
         row.map_or(Ok(()), |row| Err(Error::from_value(&row[FAULT])))
     }
 
     /// Writes the rows of the records.
     fn convert(&self, mut records: Records<impl BufRead>, into: &mut impl Write) -> io::Result<()> {
         let (columns, mut at) = (self.columns.len(), 0);
-        while let Some((line, fields)) = records.read()? {
-            let fields = fields.and_then(|fields| match fields.len() {
-                found if found == columns => Ok(fields),
-                found => {
-                    let message = format!("fields of the record: {found}, of the header: {columns}");
-                    Err(Error::validation(message).at_line(line))
-                }
-            });
-            let row: Map<String, Value> = match fields {
-                Ok(fields) => self.columns.iter().cloned().zip(fields.into_iter().map(Value::from)).collect(),
-                Err(error) => Map::from_iter([(FAULT.to_owned(), error.to_value())]),
-            };
+        while let Some(Record { line, mut fields, fault }) = records.read()? {
+            let found = fields.len();
+            let ragged = || Error::validation(format!("fields of the record: {found}, of the header: {columns}"));
+            let fault = fault.or_else(|| (found != columns).then(|| ragged().at_line(line)));
+            if found > columns {
+                // Such as a text with commas that is not in quotes.
+                let last = fields.split_off(columns - 1).join(&records.format.delimiter().to_string());
+                fields.push(last);
+            }
+            let row: Map<_, _> = self.columns.iter().cloned().zip(fields.into_iter().map(Value::from)).collect();
+            let mut row = to_raw_value(&row)?;
+            if let Some(error) = fault {
+                row = to_raw_value(&json!({FAULT: error.with_row(Some(&row)).to_value()}))?;
+            }
             let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
-            into.write_all(format!("{}{}\n", "\n".repeat(padding), Value::Object(row)).as_bytes())?;
+            into.write_all(format!("{}{}\n", "\n".repeat(padding), row).as_bytes())?;
             at = line;
         }
         Ok(())

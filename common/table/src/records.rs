@@ -3,8 +3,8 @@
 use std::io::{self, BufRead};
 use std::mem::take;
 
+use cp_common::Error;
 use cp_common::context::given::text_of;
-use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ pub enum Format {
 }
 
 impl Format {
-    const fn delimiter(self) -> char {
+    pub(crate) const fn delimiter(self) -> char {
         if let Self::Csv(delimiter) = self { delimiter } else { '\t' }
     }
 
@@ -40,8 +40,16 @@ impl Format {
     }
 }
 
-/// The line on which a record begins, and its fields.
-pub type Record = (u64, Result<Vec<String>>);
+/// A record of a table.
+#[derive(Debug)]
+pub struct Record {
+    /// The line on which the record begins.
+    pub line: u64,
+    /// The fields. Of a damaged record, those before the damage.
+    pub fields: Vec<String>,
+    /// The reason why the record is not valid.
+    pub fault: Option<Error>,
+}
 
 /// The records of a table. A damaged record is an error, because what follows its quote may be other records.
 pub struct Records<R> {
@@ -61,12 +69,8 @@ impl<R: BufRead> Records<R> {
     pub fn read(&mut self) -> io::Result<Option<Record>> {
         let (mut fields, mut field, mut start, mut line) = (Vec::new(), Vec::new(), None, Vec::new());
         // After a quote in quotes, which closes the field unless a second one follows, it is closed.
-        let (mut is_quoted, mut is_closed) = (false, false);
-        let damaged = |start, what| {
-            let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
-            Ok(Some((start, Err(Error::validation(what).hint(hint).at_line(start)))))
-        };
-        let is_lines = self.format == Format::Lines;
+        let (mut is_quoted, mut is_closed, mut damage) = (false, false, None);
+        let (is_lines, has_quotes) = (self.format == Format::Lines, matches!(self.format, Format::Csv(_)));
         while self.input.read_until(b'\n', &mut line)? > 0 {
             self.feeds += 1;
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -75,24 +79,22 @@ impl<R: BufRead> Records<R> {
             let text = text.strip_prefix(b"\xEF\xBB\xBF").filter(|_| self.feeds == 1).unwrap_or(text);
             let is_empty = if is_lines { text.trim_ascii().is_empty() } else { text.is_empty() };
             if start.is_some() || !is_empty {
-                let start = *start.get_or_insert(self.feeds);
+                start.get_or_insert(self.feeds);
                 for &byte in text {
                     match byte {
+                        _ if damage.is_some() => break,
                         b'"' if is_quoted => (is_quoted, is_closed) = (false, true),
                         _ if is_quoted => field.push(byte),
-                        b'"' if is_closed => {
+                        b'"' if is_closed || has_quotes && field.is_empty() => {
+                            field.extend(is_closed.then_some(byte));
                             (is_quoted, is_closed) = (true, false);
-                            field.push(byte);
                         }
-                        b'\r' if !is_lines => {
-                            return damaged(start, "a carriage return is not followed by a line feed");
-                        }
+                        b'\r' if !is_lines => damage = Some("a carriage return is not followed by a line feed"),
                         _ if !is_lines && char::from(byte) == self.format.delimiter() => {
                             is_closed = false;
                             fields.push(take(&mut field));
                         }
-                        _ if is_closed => return damaged(start, "text follows the closing quote of a field"),
-                        b'"' if self.format != Format::Tsv && !is_lines && field.is_empty() => is_quoted = true,
+                        _ if is_closed => damage = Some("text follows the closing quote of a field"),
                         _ => field.push(byte),
                     }
                 }
@@ -103,13 +105,15 @@ impl<R: BufRead> Records<R> {
             }
             line.clear();
         }
-        fields.push(field);
-        let Some(start) = start else { return Ok(None) };
-        if is_quoted {
-            return damaged(start, "a quote opens a field and none closes it");
-        }
-        let fields = fields.iter().map(|field| Ok(text_of(field).map_err(|e| e.at_line(start))?.to_owned()));
-        Ok(Some((start, fields.collect())))
+        let Some(line) = start else { return Ok(None) };
+        let damage = damage.or(is_quoted.then_some("a quote opens a field and none closes it"));
+        // The damage is in the last field.
+        fields.extend(damage.is_none().then_some(field));
+        let hint = "a field with a quote or a line end is in quotes, and a quote in it is doubled";
+        let fault = damage.map(|what| Error::validation(what).hint(hint));
+        let fault = fault.or_else(|| fields.iter().find_map(|field| text_of(field).err()));
+        let fields = fields.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect();
+        Ok(Some(Record { line, fields, fault: fault.map(|e| e.at_line(line)) }))
     }
 }
 
@@ -150,7 +154,9 @@ mod tests {
     /// The records of a text, each with its line; `None` for a damaged one.
     fn read(text: &str, format: Format) -> Vec<(u64, Option<Vec<String>>)> {
         let mut records = Records::new(text.as_bytes(), format);
-        std::iter::from_fn(|| records.read().unwrap()).map(|(line, fields)| (line, fields.ok())).collect()
+        std::iter::from_fn(|| records.read().unwrap())
+            .map(|record| (record.line, record.fault.is_none().then_some(record.fields)))
+            .collect()
     }
 
     proptest! {

@@ -25,8 +25,6 @@ impl Template {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(true);
-        // Plain text is not escaped.
-        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         let mut template = Self { file, environment };
         let added = template.environment.add_template_owned(NAME, text);
         added.map_err(|e| template.fault(&e, &BTreeMap::new()))?;
