@@ -5,7 +5,7 @@
 //! below 2^15. The build script makes the tables.
 
 use crate::Secret;
-use crate::named::{assignment, call, phrase};
+use crate::named::{assignment, call, command, phrase};
 use crate::shapes::key::KEYS;
 use crate::shapes::{file, header, url};
 

@@ -9,10 +9,10 @@ use crate::shapes::{key, url};
 use crate::words::extent::bare;
 use crate::words::name::{Kind, Name};
 use crate::words::random::{is_random, is_random_key};
-use crate::words::scan;
 use crate::words::scan::{
-    Quote, blanks, is_base64, is_line_end, is_line_start, joint, line_before, run, white, word_before,
+    self, Quote, blanks, is_base64, is_line_end, is_line_start, joint, line_before, run, white, word_before,
 };
+use crate::words::tables;
 use crate::words::value::{is_bare_secret, is_drawn, is_placeholder, is_quoted_secret, is_wordy};
 
 /// Returns the value of the name around this offset.
@@ -117,10 +117,8 @@ fn begins_line(text: &[u8], start: usize) -> bool {
 
 /// Returns the length of the signs that end or begin bold or slanted text, in Markdown or HTML.
 fn markup(text: &[u8], at: usize) -> usize {
-    const SIGNS: [&[u8]; 10] =
-        [b"***", b"**", b"__", b"</b>", b"</strong>", b"</em>", b"</i>", b"<code>", b"</code>", b"<b>"];
     let rest = text.get(at..).unwrap_or_default();
-    SIGNS.iter().find(|sign| rest.starts_with(sign)).map_or(0, |sign| sign.len())
+    tables::MARKUP.iter().find(|sign| rest.starts_with(sign.as_bytes())).map_or(0, |sign| sign.len())
 }
 
 /// Returns the length of an index: the rest of `["name"]`, or `[32]`.
@@ -131,10 +129,8 @@ fn index(text: &[u8], at: usize) -> usize {
 
 /// Returns the sign between a name and its value.
 fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
-    const SIGNS: [&[u8]; 14] =
-        [b"||=", b":::=", b"::=", b".=", b"+=", b"%3D", b"%3d", b"%3A", b":=", b"=>", b":-", b"?=", b"=", b":"];
     let rest = text.get(at..)?;
-    let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign))?;
+    let sign = tables::ASSIGNMENT_SIGNS.iter().map(|sign| sign.as_bytes()).find(|sign| rest.starts_with(sign))?;
     let next = rest.get(sign.len());
     let compared = sign == b"=" && matches!(next, Some(b'=' | b'~'));
     let path = sign == b":" && matches!(next, Some(b':' | b'?' | b'+' | b'/'));
@@ -223,9 +219,7 @@ fn declared(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let from = name.at.end + quote.length();
     let near = &text[from..text.len().min(from + 240)];
     let opens = near.trim_ascii_start().starts_with(b"{");
-    if !opens && text.get(from) != Some(&b',') {
-        return None;
-    }
+    (opens || text.get(from) == Some(&b',')).then_some(())?;
     let block = &near[..near.iter().position(|byte| *byte == b'}').unwrap_or(near.len())];
     let words: &[&[u8]] = if opens { &[b"default"] } else { &[b"value", b"Value"] };
     let at = from + words.iter().find_map(|word| Some(memchr::memmem::find(block, word)? + word.len()))?;
@@ -238,9 +232,7 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let before = text[..name.at.start.checked_sub(quote.length())?].trim_ascii_end();
     let mut at = name.at.end + quote.length();
     at += blanks(text, at);
-    if before.last() != Some(&b'(') || text.get(at) != Some(&b',') {
-        return None;
-    }
+    (before.last() == Some(&b'(') && text.get(at) == Some(&b',')).then_some(())?;
     at += 1 + white(text, at + 1);
     let drawn = |value: &[u8]| match name.kind {
         Kind::Password | Kind::Token => !is_wordy(value),

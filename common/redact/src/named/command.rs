@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::Secret;
 use crate::shapes::header::is_name_and_password;
 use crate::words::name::{Kind, Name};
 use crate::words::random::is_random;
@@ -33,10 +34,35 @@ pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let secret = &text[value.clone()];
     let is_operand = !secret.first().is_none_or(|first| matches!(first, b'-' | b'|' | b'=' | b':' | b'+'));
     let fits = match name.kind {
-        Kind::Password => secret.len() >= 3 && !is_connective(secret) && !is_placeholder(secret) && is_plain(secret),
+        Kind::Password => is_password(secret),
         kind => is_bare_secret(secret, kind, None) && is_plain(secret),
     };
     (is_operand && fits).then_some(value)
+}
+
+/// Returns the password after the short option of a client: `mysql -pVALUE`, `sshpass -p VALUE`.
+pub(crate) fn short(text: &[u8], before: usize) -> Option<Secret> {
+    let name = Name { at: before + 1..before + 3, kind: Kind::Password };
+    let command = line_before(text, before).rsplit(|byte| b";&|".contains(byte)).next()?;
+    let mut words = command.rsplit(|byte| b" '\"\\/`(,[".contains(byte)).filter(|word| !word.is_empty());
+    // The options of the command that `sshpass` runs follow.
+    let is_sshpass = words.clone().next() == Some(b"sshpass");
+    let is_client = |word: &[u8]| tables::PASSWORD_CLIENTS.iter().any(|client| client.as_bytes() == word);
+    if !matches!(text[before..], [b' ' | b'\'' | b'"', b'-', b'p', ..]) || !is_sshpass && !words.any(is_client) {
+        return None;
+    }
+    let value = if is_sshpass { operand(text, &name) } else { None };
+    let value = value.or_else(|| extent::quoted(text, name.at.end));
+    let at = value.unwrap_or_else(|| extent::bare(text, name.at.end, text[before] == b' ', name.kind));
+    let secret = &text[at.clone()];
+    // A container of this name may publish a port: `-p3306:3306`.
+    let is_port = secret.contains(&b':') && !secret.iter().any(u8::is_ascii_alphabetic);
+    (is_password(secret) && !is_port).then_some(Secret { at, rule: "flag" })
+}
+
+/// True if the word after an option is a password.
+fn is_password(secret: &[u8]) -> bool {
+    secret.len() >= 3 && !is_connective(secret) && !is_placeholder(secret) && is_plain(secret)
 }
 
 /// True if the operand is a value, and not a piece of code or of a synopsis.
@@ -54,9 +80,7 @@ fn is_flag(text: &[u8], start: usize) -> bool {
 /// Returns the next element of a list: `"--password", "value"`.
 fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let mut at = name.at.end + Quote::at(text, name.at.end)?.length();
-    if text.get(at) != Some(&b',') {
-        return None;
-    }
+    (text.get(at) == Some(&b',')).then_some(())?;
     at += 1 + white(text, at + 1);
     let value = in_quotes(text, at, name)?;
     // In an object the next string is the name of a member.
@@ -67,19 +91,15 @@ fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
 /// True if the value of this name follows after a blank: after a command that sets variables, and in the files of some
 /// programs.
 fn takes_operand(text: &[u8], name: &Name) -> bool {
-    const SETTERS: [&[u8]; 7] = [b"setx", b"setenv", b"ENV", b"ARG", b"export", b"SETX", b"set-env"];
-    const TOLD: [&[u8]; 4] = [b"login", b"username", b"user", b"account"];
-    const OWN: [&[u8]; 6] = [b"requirepass", b"masterauth", b"auth-pass", b"sendpass", b"userpass", b"rootpw"];
     let word = &text[name.at.clone()];
-    if OWN.iter().any(|own| word.eq_ignore_ascii_case(own)) || SETTERS.contains(&word_before(text, name.at.start)) {
-        return true;
-    }
+    let is_own = tables::OPERAND_NAMES.iter().any(|own| word.eq_ignore_ascii_case(own.as_bytes()));
+    let is_set = tables::SETTERS.iter().any(|setter| word_before(text, name.at.start) == setter.as_bytes());
     // `login ada password value`: the word before the user's name decides, even if it is on the previous line.
     let near = &text[name.at.start.saturating_sub(128)..name.at.start];
     let pieces = near.rsplit(|byte| matches!(byte, b' ' | b'"' | b'\\'));
     let said = pieces.filter(|piece| !matches!(*piece, b"" | b"n")).nth(1);
-    let is_told = said.is_some_and(|said| TOLD.iter().any(|told| said.ends_with(told)));
-    name.kind == Kind::Password && word != b"pass" && is_told
+    let is_told = said.is_some_and(|said| tables::ACCOUNT_WORDS.iter().any(|told| said.ends_with(told.as_bytes())));
+    is_own || is_set || name.kind == Kind::Password && word != b"pass" && is_told
 }
 
 /// True for words that follow the name of an option in prose.

@@ -12,8 +12,6 @@ pub(crate) const fn is_in(class: u8, byte: u8) -> bool {
         b'G' => alphanumeric || matches!(byte, b'-' | b'_' | b'.' | b'~'),
         // Capital letters and digits.
         b'U' => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
-        // Small letters and digits.
-        b'L' => byte.is_ascii_lowercase() || byte.is_ascii_digit(),
         // Digits.
         b'D' => byte.is_ascii_digit(),
         // Hexadecimal digits; small ones; small ones and dashes.

@@ -14,7 +14,6 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
         || tables::PLACEHOLDERS.iter().any(|word| inner.eq_ignore_ascii_case(word.as_bytes()))
         || text.chars().all(|c| c == first)
         || value.iter().all(|byte| matches!(byte, b'*' | b'.' | b'x' | b'X' | b'-' | b'_' | b'#' | b':'))
-        || value.starts_with("…".as_bytes())
         || is_reference(value)
         || is_the_word(value)
         || is_instruction(value)
@@ -29,11 +28,8 @@ fn is_reference(value: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-: |/'()[]{}$,?!#\\\"".contains(byte) || *byte >= 128;
     let is_phrase = |phrase: &[u8]| phrase.iter().all(is_part);
     match value {
-        [b'$', b'(' | b'{', ..]
-        | [b'#' | b'%', b'{', ..]
-        | [b'<', ..]
-        | [b'{' | b'[']
-        | [b'%', b's' | b'd' | b'v' | b'(', ..] => true,
+        [b'{' | b'['] => true,
+        _ if tables::REFERENCE_STARTS.iter().any(|start| value.starts_with(start.as_bytes())) => true,
         [b'{', b'{' | b'%', ..] => value.ends_with(b"}") && is_phrase(value) || value.len() < 4,
         [b'{', inner @ .., b'}'] | [b'[', inner @ .., b']'] | [b'(', inner @ .., b')'] => is_phrase(inner),
         [b'$', name @ ..] => {
@@ -57,10 +53,8 @@ fn is_instruction(value: &[u8]) -> bool {
 
 /// True if the value is a path to a file.
 fn is_path(value: &[u8]) -> bool {
-    let rooted = [&b"/"[..], b"./", b"../", b"~/", b"file:", b"C:"].iter().any(|start| value.starts_with(start));
-    let named = [&b".pem"[..], b".key", b".json", b".crt", b".p12", b".jks", b".txt", b".yml", b".yaml", b".env"]
-        .iter()
-        .any(|end| value.ends_with(end));
+    let rooted = tables::PATH_STARTS.iter().any(|start| value.starts_with(start.as_bytes()));
+    let named = tables::FILE_ENDINGS.iter().any(|end| value.ends_with(end.as_bytes()));
     let last = value.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let ending = last.rsplit(|byte| *byte == b'.').next().filter(|ending| ending.len() < last.len());
     let file = value.contains(&b'/')
