@@ -1,6 +1,7 @@
 //! The common part of all prompts of a command line: the agent, the system text and the history; and their options.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::once;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::text_or_file;
@@ -118,19 +119,30 @@ impl Assembly {
     fn put(&mut self, kind: &'static str, file: &Path, text: &str) {
         let (text, redactions) = cleaned(self.redacts, text);
         // A pipe or temporary file is named by its content: with its path, equal prompts would differ.
-        let is_passing =
-            ["/dev".as_ref(), "/proc".as_ref(), self.passing.as_path()].iter().any(|at| file.starts_with(at));
-        let source = if is_passing { Hash::of(text.as_bytes()).to_string() } else { file.display().to_string() };
+        let source =
+            if self.is_passing(file) { Hash::of(text.as_bytes()).to_string() } else { file.display().to_string() };
         self.preface.push_str(&marked_off(&source, &text));
         self.account.part(kind, Some(source), text.as_bytes(), redactions);
     }
 
+    fn is_passing(&self, file: &Path) -> bool {
+        ["-".as_ref(), "/dev".as_ref(), "/proc".as_ref(), self.passing.as_path()].iter().any(|at| file.starts_with(at))
+    }
+
     /// Attaches files to the user's text: texts between marks, other files as blocks.
     pub(crate) fn attach(&mut self, names: &[PathBuf]) -> Result<()> {
+        let mut titles = BTreeSet::new();
         for name in names {
             match sources::attachment(name)? {
                 Attachment::Text(text) => self.put("attachment", name, &text),
-                Attachment::Block(block, bytes) => {
+                Attachment::Block(mut block, bytes) => {
+                    if bytes.starts_with(b"%PDF-") {
+                        // Two files in different directories may have one name.
+                        let own = name.file_stem().filter(|_| !self.is_passing(name)).unwrap_or("document".as_ref());
+                        let own = own.display();
+                        let mut all = once(format!("{own}.pdf")).chain((2..).map(|n| format!("{own}-{n}.pdf")));
+                        block = block.titled(&all.find(|title| titles.insert(title.clone())).unwrap_or_default());
+                    }
                     let source = Some(name.display().to_string());
                     self.account.part("attachment", source, &bytes, 0);
                     self.blocks.push(block);

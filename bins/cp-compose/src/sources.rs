@@ -19,7 +19,10 @@ pub(crate) fn text(file: &Path) -> Result<String> {
 
 /// Reads the text of a file or pipe that an option names.
 pub(crate) fn given(file: &Path) -> Result<String> {
-    text_of(&given::bytes(file, LIMIT)?).map(str::to_owned).map_err(|e| e.in_file(file))
+    let bytes = given::bytes(file, LIMIT)?;
+    let hint = "attach an image or a PDF: cp-ask -a FILE, cp-compose --attach FILE";
+    let hinted = |e: Error| if matches!(Block::of_media(&bytes), Ok(None)) { e } else { e.hint(hint) };
+    text_of(&bytes).map(str::to_owned).map_err(|e| hinted(e).in_file(file))
 }
 
 /// Lists the `.md` files of a directory, sorted by name; none if the directory does not exist.
@@ -31,13 +34,9 @@ pub(crate) fn markdown_in(directory: &Path) -> Result<Vec<PathBuf>> {
         }
         Err(e) => return Err(Error::io("listing", e).in_file(directory)),
     };
-    let mut files = Vec::new();
-    for entry in listing {
-        let path = entry.map_err(|e| Error::io("listing", e).in_file(directory))?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            files.push(path);
-        }
-    }
+    let paths = listing.map(|entry| entry.map(|entry| entry.path()));
+    let mut files: Vec<_> = paths.collect::<Result<_, _>>().map_err(|e| Error::io("listing", e).in_file(directory))?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     files.sort();
     Ok(files)
 }

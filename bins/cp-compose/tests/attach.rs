@@ -15,6 +15,35 @@ fn images_and_documents_are_recognised_by_bytes() {
 }
 
 #[test]
+fn documents_have_different_titles() {
+    let place = Place::of("cp-compose");
+    let files = ["a/report.pdf", "b/report.pdf", "report-2.pdf", "notes", "v1.2.PDF"];
+    for file in files {
+        place.work.write(file, "%PDF-1.7 x");
+    }
+    place.work.write("i.png", b"\x89PNG\r\n\x1a\nrest");
+    let mut words: Vec<&str> = files.iter().chain(&["i.png", "-"]).flat_map(|file| ["--attach", file]).collect();
+    words.extend(["--", "compare"]);
+    let data = place.feed(&words, "%PDF-1.7 y").data();
+    let blocks = data["messages"][0]["content"].as_array().unwrap();
+    let titles: Vec<&str> = blocks.iter().map(|block| block["title"].as_str().unwrap_or("")).collect();
+    let expected = ["report.pdf", "report-2.pdf", "report-2-2.pdf", "notes.pdf", "v1.2.pdf", "", "document.pdf", ""];
+    assert_eq!(titles, expected);
+}
+
+#[test]
+fn image_as_context_is_refused_with_the_option_that_attaches_it() {
+    let place = Place::of("cp-compose");
+    for (content, hint) in
+        [(&b"\x89PNG\r\n\x1a\nrest"[..], "cp-ask -a FILE"), (b"%PDF-1.7 \xFF", "cp-ask -a FILE"), (b"\xFF", "iconv")]
+    {
+        place.work.write("file", content);
+        let error = place.run(&["--context", "file", "--", "x"]).failed(2, "E_VALIDATION");
+        assert!(error["details"]["hint"].as_str().unwrap().contains(hint), "{error}");
+    }
+}
+
+#[test]
 fn text_attachment_is_marked_and_stdin_accepted() {
     let place = Place::of("cp-compose");
     let data = place.feed(&["--attach", "-", "--", "what failed?"], "a log line\n").data();

@@ -155,6 +155,14 @@ impl Block {
         Self::of(&members)
     }
 
+    /// Returns the block with a title: the file name of a document.
+    #[must_use]
+    pub fn titled(&self, title: &str) -> Self {
+        let mut members: serde_json::Value = serde_json::from_str(self.0.get()).unwrap_or_default();
+        members["title"] = title.into();
+        Self::of(&members)
+    }
+
     /// Returns the JSON text.
     pub fn raw(&self) -> &RawValue {
         &self.0
