@@ -113,6 +113,13 @@ fn shared_errors_end_stream() {
             assert_eq!((ran.status, error["code"].as_str().unwrap()), (exit, code), "{case}");
             assert!(server.requests().len() <= most, "{case}: {}", server.requests().len());
             assert_eq!(error["details"]["status"], status, "{case}");
+            // A request with another model or to another address may succeed.
+            let names_both = ["no such model", "model m at", "/v1/chat/completions"]
+                .iter()
+                .all(|part| error["message"].as_str().unwrap().contains(part));
+            assert_eq!(names_both, status == 404, "{case}");
+            assert_eq!(error["details"]["model"] == "m", status == 404, "{case}");
+            assert_eq!(error["details"]["hint"].to_string().contains("cp-ask models"), status == 404, "{case}");
         }
     }
     // An invalid request and a model that the row names are errors of the row.

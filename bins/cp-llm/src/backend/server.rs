@@ -61,7 +61,11 @@ impl Backend for Server {
             redactor.finish(show)?;
             self.redacted_answer(answer)
         });
-        exchange.outcome = exchange.outcome.map_err(|error| {
+        exchange.outcome = exchange.outcome.map_err(|mut error| {
+            if error.code() == Code::NotFound {
+                // Either may be wrong.
+                error = error.with("model", request.model.as_str()).with("url", self.url(request));
+            }
             // A closed standard output is not an error of the server.
             if error.is_reader_gone() { error } else { self.redacted_error(&error, exchange.request_id.as_deref()) }
         });
@@ -247,7 +251,10 @@ impl Server {
         let untrusted = ["partial", "upstream_message", "upstream_type"].into_iter();
         let untrusted: Vec<_> =
             untrusted.filter(|name| details.contains_key(*name)).map(|name| format!("/{name}")).collect();
-        let message = format!("{}: {}", self.endpoint, error.message());
+        let mut message = format!("{}: {}", self.endpoint, error.message());
+        if let (Some(Value::String(model)), Some(Value::String(url))) = (details.get("model"), details.get("url")) {
+            message += &format!(" (model {model} at {url})");
+        }
         let mut value = json!({"code": error.code().row().name, "message": message, "details": details});
         self.key.iter().for_each(|key| key.redact_value(&mut value));
         let mut settled = Error::from_value(&value);
@@ -265,6 +272,7 @@ impl Server {
             None if error.code() == Code::Auth => {
                 settled.hint("the key was refused: check that it is whole and still valid")
             }
+            None if error.code() == Code::NotFound => settled.hint("list the models of the server: cp-ask models"),
             None => settled,
         };
         if error.is_fatal() { settled.fatal() } else { settled }
