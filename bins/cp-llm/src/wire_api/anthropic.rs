@@ -9,7 +9,8 @@ use super::answer::{arguments, is_object};
 use super::history::{Outgoing, outgoing};
 use super::json::{Body, exact};
 use super::{
-    BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, count_of, list, restarted, text_of,
+    BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, count_in, count_of, list, restarted,
+    text_of,
 };
 
 /// The default of `max_tokens`, which the API requires.
@@ -99,16 +100,15 @@ fn message(turn: &Turn, request: &Request, there: &Origin) -> Result<Option<Box<
 
 /// Updates a usage by a later report. Its counts are totals. One that is missing keeps its value, and so does one that
 /// is 0, because some gateways write that for what they do not repeat.
-fn tokens(usage: &Value, before: Usage) -> Usage {
-    let later = |name: &str| usage.get(name).and_then(Value::as_u64).filter(|count| *count > 0);
-    let count = |name: &str, before: u64| later(name).unwrap_or(before);
-    Usage {
-        input_tokens: count("input_tokens", before.input_tokens),
-        output_tokens: count("output_tokens", before.output_tokens),
-        cache_read_tokens: count("cache_read_input_tokens", before.cache_read_tokens),
-        cache_write_tokens: count("cache_creation_input_tokens", before.cache_write_tokens),
+fn tokens(usage: &Value, before: Usage) -> Option<Usage> {
+    let count = |path: &str, before: u64| count_in(usage, path).map(|count| if count > 0 { count } else { before });
+    Some(Usage {
+        input_tokens: count("/input_tokens", before.input_tokens)?,
+        output_tokens: count("/output_tokens", before.output_tokens)?,
+        cache_read_tokens: count("/cache_read_input_tokens", before.cache_read_tokens)?,
+        cache_write_tokens: count("/cache_creation_input_tokens", before.cache_write_tokens)?,
         cost_usd: None,
-    }
+    })
 }
 
 /// A block as far as it has arrived.
@@ -195,7 +195,7 @@ impl AnthropicDecoder {
     /// Decodes a whole message, or the start of one, which may have content.
     fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, partial: &mut Partial) {
         partial.identify(message, "id", "model");
-        partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
+        partial.usage = message.get("usage").and_then(|usage| tokens(usage, Usage::default()));
         partial.stop = text_of(message, "stop_reason").map(str::to_owned);
         for (index, block) in (0..).zip(message["content"].as_array().into_iter().flatten()) {
             self.start(index, block, &format!("{pointer}/content/{index}"), piece, partial);
@@ -252,7 +252,9 @@ impl Decoder for AnthropicDecoder {
                     partial.stop = Some(stop.to_owned());
                 }
                 if let Some(usage) = data.get("usage") {
-                    partial.usage = Some(tokens(usage, partial.usage.unwrap_or_default()));
+                    // Without a usage so far, the count of the input is not known.
+                    let before = partial.usage.or_else(|| usage.get("input_tokens").map(|_| Usage::default()));
+                    partial.usage = before.and_then(|before| tokens(usage, before));
                 }
             }
             Some("message_stop") => {

@@ -197,7 +197,7 @@ impl Decoder for GeminiDecoder {
         partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
             let output = ["/candidatesTokenCount", "/thoughtsTokenCount"];
-            partial.usage = Some(tokens(usage, "/promptTokenCount", &output, "/cachedContentTokenCount"));
+            partial.usage = tokens(usage, "/promptTokenCount", &output, "/cachedContentTokenCount");
         }
         if data.pointer("/promptFeedback/blockReason").is_some() {
             partial.stop = Some("refusal".to_owned());

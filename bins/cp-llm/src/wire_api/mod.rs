@@ -174,15 +174,21 @@ pub(crate) fn count_of(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
+/// A count of a usage; 0 if it is absent or null. A count that is not readable, such as -1, is `None`: a usage with a
+/// wrong count would be an answer with a wrong price.
+fn count_in(usage: &Value, path: &str) -> Option<u64> {
+    usage.pointer(path).filter(|count| !count.is_null()).map_or(Some(0), Value::as_u64)
+}
+
 /// The usage of a provider that includes cached tokens in the prompt's count, by the paths of its counts.
-fn tokens(usage: &Value, prompt: &str, output: &[&str], cached: &str) -> Usage {
-    let cached = count_of(usage, cached);
-    Usage {
-        input_tokens: count_of(usage, prompt).saturating_sub(cached),
-        output_tokens: output.iter().map(|path| count_of(usage, path)).sum(),
+fn tokens(usage: &Value, prompt: &str, output: &[&str], cached: &str) -> Option<Usage> {
+    let cached = count_in(usage, cached)?;
+    Some(Usage {
+        input_tokens: count_in(usage, prompt)?.saturating_sub(cached),
+        output_tokens: output.iter().map(|path| count_in(usage, path)).sum::<Option<_>>()?,
         cache_read_tokens: cached,
         ..Usage::default()
-    }
+    })
 }
 
 /// What a block of text, image or document has to send.

@@ -176,7 +176,7 @@ fn head(data: &Value, partial: &mut Partial) {
     let usages = ["/usage", "/x_groq/usage", "/choices/0/usage"];
     if let Some(usage) = usages.iter().filter_map(|path| data.pointer(path)).find(|usage| usage.is_object()) {
         let cached = "/prompt_tokens_details/cached_tokens";
-        partial.usage = Some(tokens(usage, "/prompt_tokens", &["/completion_tokens"], cached));
+        partial.usage = tokens(usage, "/prompt_tokens", &["/completion_tokens"], cached);
     }
 }
 

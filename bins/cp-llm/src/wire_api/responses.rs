@@ -230,7 +230,7 @@ impl ResponsesDecoder {
         partial.identify(response, "id", "model");
         let usage = response.get("usage").filter(|usage| usage.is_object());
         let cached = "/input_tokens_details/cached_tokens";
-        partial.usage = usage.map(|usage| tokens(usage, "/input_tokens", &["/output_tokens"], cached));
+        partial.usage = usage.and_then(|usage| tokens(usage, "/input_tokens", &["/output_tokens"], cached));
         if is_failed {
             return Err(UpstreamError::find(response, false).unwrap_or_default().into_error(200));
         }
