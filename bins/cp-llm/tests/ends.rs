@@ -68,6 +68,37 @@ fn check_error(ran: &Outcome, code: &str, what: &str) {
 }
 
 #[test]
+fn tool_call_without_stated_end_is_failure() {
+    for (api, end, list, call) in [
+        (
+            "openai",
+            "stop",
+            "/choices/0/message/tool_calls",
+            json!({"id": "c", "function": {"name": "f", "arguments": "{}"}}),
+        ),
+        ("anthropic", "tool_use", "/content", json!({"type": "tool_use", "id": "c", "name": "f", "input": {}})),
+        ("gemini", "STOP", "/candidates/0/content/parts", json!({"functionCall": {"name": "f", "args": {}}})),
+    ] {
+        for (end, status) in [(end, 0), ("", 7)] {
+            let mut whole = body(api, "half", end);
+            let (object, member) = list.rsplit_once('/').unwrap();
+            match &mut whole.pointer_mut(object).unwrap()[member] {
+                Value::Array(parts) => parts.push(call.clone()),
+                none => *none = json!([call]),
+            }
+            let (llm, _server) = Llm::playing(api, vec![json_answer(200, &whole)]);
+            let ran = llm.run(&["-m", "m", "--", "hi"]);
+            assert_eq!(ran.status, status, "{api} `{end}`: {ran:?}");
+            if status == 0 {
+                assert_eq!(ran.of("message")[0]["stop_reason"], "tool_use", "{api}: {ran:?}");
+            } else {
+                check_error(&ran, "E_SERVER", api);
+            }
+        }
+    }
+}
+
+#[test]
 fn each_end_has_its_status_in_batch() {
     let cases =
         matrix().into_iter().filter(|(api, ..)| api != "gemini").flat_map(|end| [(end.clone(), false), (end, true)]);

@@ -107,21 +107,21 @@ impl Stub {
         }
         let text = line.content.unwrap_or_default();
         let usage = line.usage.unwrap_or_else(|| counted(request, &text));
-        let is_empty = text.is_empty() && line.tool_calls.is_empty();
         let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| ToolCall {
             id: call.id.unwrap_or_else(|| format!("call_{number}_{}", n + 1)),
             name: call.name,
             input: call.input.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).unwrap_or_default()),
             ..ToolCall::default()
         });
-        let answer = Answer {
+        let mut answer = Answer {
             id: Some(format!("stub-{number}")),
             model: Some(request.model.clone()),
             calls: calls.collect(),
-            stop: line.stop_reason.unwrap_or(if is_empty { "" } else { "end_turn" }.to_owned()),
             usage: Some(usage),
             ..Answer::of_text(text)
         };
+        let usual = if answer.is_empty() { "" } else { "end_turn" };
+        answer.stop = line.stop_reason.unwrap_or_else(|| usual.to_owned());
         answer.checked()
     }
 }

@@ -90,7 +90,7 @@ impl Answer {
     }
 
     /// True if the answer has nothing but reasoning.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let is_thought = |block: &Block| block.view().is_ok_and(|view| view.kind == "thinking");
         self.content.is_empty() && self.calls.is_empty() && self.blocks.iter().all(is_thought)
     }

@@ -59,16 +59,13 @@ impl Answer {
             stop if listed => {
                 (Code::Validation, format!("the answer ended with {stop}"), "--fail-on lists this stop reason")
             }
-            "" => (
-                Code::Server,
-                "the server did not say why the answer ended, so it may be cut".to_owned(),
-                "details.partial has the text that arrived",
-            ),
-            stop => (
-                Code::Server,
-                format!("the answer ended with `{stop}`, which is not the end of a whole answer"),
-                "details.partial has the text that arrived",
-            ),
+            stop => {
+                let message = match stop {
+                    "" => "the server did not say why the answer ended, so it may be cut".to_owned(),
+                    stop => format!("the answer ended with `{stop}`, which is not the end of a whole answer"),
+                };
+                (Code::Server, message, "details.partial has the text that arrived")
+            }
         };
         let reason = if code == Code::Server { "end" } else { &self.stop };
         let error = Error::new(code, message).with("origin", "upstream").with("reason", reason);
