@@ -251,10 +251,11 @@ impl Server {
         let untrusted = ["partial", "upstream_message", "upstream_type"].into_iter();
         let untrusted: Vec<_> =
             untrusted.filter(|name| details.contains_key(*name)).map(|name| format!("/{name}")).collect();
-        let mut message = format!("{}: {}", self.endpoint, error.message());
-        if let (Some(Value::String(model)), Some(Value::String(url))) = (details.get("model"), details.get("url")) {
-            message += &format!(" (model {model} at {url})");
-        }
+        let place = match (details.get("model"), details.get("url")) {
+            (Some(Value::String(model)), Some(Value::String(url))) => format!(" (model {model} at {url})"),
+            _ => String::new(),
+        };
+        let message = format!("{}: {}{place}", self.endpoint, error.message());
         let mut value = json!({"code": error.code().row().name, "message": message, "details": details});
         self.key.iter().for_each(|key| key.redact_value(&mut value));
         let mut settled = Error::from_value(&value);
