@@ -65,7 +65,7 @@ impl Llm {
     }
 
     #[track_caller]
-    pub(crate) fn feed(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Outcome {
+    pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> Outcome {
         self.command(arguments).stdin(input).run()
     }
 

@@ -62,7 +62,7 @@ fn damaged_record_keeps_its_fields() {
         (b"8,\"open", json!({"id": "8"})),
     ] {
         let table = [b"id,text\n1,whole\n", record, b"\n"].concat();
-        let records = llm.feed(&["-m", "m", "--csv", "{{text}}"], table).records();
+        let records = llm.command(&["-m", "m", "--csv", "{{text}}"]).stdin(table).run().records();
         let (control, details) = (&records[0]["data"], &records[1]["error"]["details"]);
         assert_eq!(control["row"], json!({"id": "1", "text": "whole"}), "{records:?}");
         assert_eq!((&details["row"], &details["_untrusted"]), (&row, &json!(["/row"])), "{records:?}");
