@@ -155,6 +155,8 @@ fn misspelt_verb_is_not_sent_to_a_model() {
         };
         let (status, text) = ended(&[word]);
         assert!(status == Some(2) && text.contains("is close to the verb"), "{program} {word}: {status:?} {text}");
+        let (status, text) = ended(&[word, "X"]);
+        assert!(status == Some(2) && text.contains("is close to the verb"), "{program} {word} X: {status:?} {text}");
         for words in [&["--", word][..], &["list the files"], &["listing"]] {
             let (status, text) = ended(words);
             assert_eq!(status, Some(0), "{program} {words:?}: {text}");

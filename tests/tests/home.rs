@@ -96,3 +96,26 @@ fn root_makes_no_home_for_another_user() {
     // A home that is named is the caller's choice.
     append(&theirs, &format!("CP_HOME={}", theirs.join("home").display())).success();
 }
+
+#[test]
+fn tier_that_no_program_searches_is_refused_by_all() {
+    for tier in ["ho4", "HO1", "../../out", "/tmp/out"] {
+        let place = Place::new();
+        for program in ["cp-session start", "cp-toolloop --backend stub hi", "cp-llm --backend stub --run R hi"] {
+            let ran = place.sh(&format!("CP_TIER={tier} {program}")).code(4);
+            let error = ran.closing()["error"].clone();
+            assert_eq!(error["code"], "E_CONFIG", "{program}: {error}");
+            assert!(error["details"]["hint"].as_str().unwrap().contains("ho1, ho2, ho3"), "{program}: {error}");
+        }
+        assert!(!place.home.join("runs").exists() && !place.root.join("out").exists(), "{tier}");
+        place.sh("CP_TIER=ho2 cp-toolloop --backend stub --name mine hi").success();
+        let name = "cp-toolloop runs --fields run_id | jq -r 'select(.data.run_id).data.run_id'";
+        let run = place.sh(name).success().stdout.trim().to_owned();
+        for line in ["query", "stats", "audit", "verify"] {
+            for run in [run.as_str(), "mine"] {
+                let ran = place.sh(&format!("cp-log {line} {run}")).success();
+                assert_ne!(ran.closing()["data"]["entries"], 0, "{line} {run}: {ran:?}");
+            }
+        }
+    }
+}

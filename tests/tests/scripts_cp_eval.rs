@@ -374,3 +374,23 @@ fn failure_that_is_not_of_the_answers_has_its_code() {
         );
     }
 }
+
+#[test]
+fn files_of_the_person_are_kept_wherever_the_results_go() {
+    let place = suite("[[graders]]\ntype = \"contains\"\nvalue = \"i\"\n");
+    let names = ["case.md", "cases", "problem", "suite.json", "items", "graded", "appended", "commands", "grades.0"];
+    for name in names {
+        place.work.write(&format!("out/{name}"), "mine\n");
+    }
+    eval(&place, "cp-eval suite.toml --out out").success();
+    for name in names {
+        assert_eq!(place.work.read(&format!("out/{name}")), "mine\n", "{name}");
+    }
+    eval(&place, "cp-eval suite.toml --out fresh");
+    let made = place.sh("ls fresh").success().stdout;
+    assert!(names.iter().all(|name| !made.lines().any(|line| line == *name)), "{made}");
+    for out in [".", "out/.."] {
+        let refused = eval(&place, &format!("cp-eval suite.toml --out {out}"));
+        assert!(refused.status == 2 && refused.stderr.contains("give another --out"), "{refused:?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::{DEFAULT_AGENT, Home, TIERS, is_id, lock_file, make_directory, write_whole};
+use cp_common::home::{DEFAULT_AGENT, Home, is_id, lock_file, make_directory, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Turn, raw};
@@ -56,12 +56,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     finish_earlier(context);
     let agent = context.agent(args.agent.as_deref());
     check_agent(&agent, &context.home)?;
-    let tier = context.config.text("tier", args.tier.as_deref()).unwrap_or_default();
-    if !TIERS.contains(&tier.as_str()) {
-        return Err(
-            Error::usage(format!("`{tier}` is not a valid tier")).hint(format!("use one of {}", TIERS.join(", ")))
-        );
-    }
+    let tier = context.tier(args.tier.as_deref())?;
     if let Some(name) = &args.name {
         sessions::check_name(name, None, &context.home)?;
     }

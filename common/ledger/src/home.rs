@@ -29,7 +29,7 @@ pub fn effect_path(context: &Context, name: &str) -> Result<PathBuf> {
         return Ok(if run.contains('/') {
             PathBuf::from(run)
         } else {
-            context.home.runs(&context.tier()).join(format!("{run}.jsonl"))
+            context.home.runs(&context.tier(None)?).join(format!("{run}.jsonl"))
         });
     }
     Ok(match session_directory(context)? {

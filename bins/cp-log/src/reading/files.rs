@@ -175,7 +175,12 @@ fn run_ledger(run: &str, context: &Context) -> Result<Option<PathBuf>> {
     }
     match found.len() {
         0 | 1 => Ok(found.pop()),
-        count => Err(Error::usage(format!("{count} runs have the name `{run}`")).hint("give the id of one of them")),
+        count => {
+            let id = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let ids: Vec<String> = found.iter().map(id).collect();
+            let hint = format!("give the id of one of them: {}", ids.join(", "));
+            Err(Error::usage(format!("{count} runs have the name `{run}`")).hint(hint))
+        }
     }
 }
 
@@ -231,7 +236,8 @@ fn subject(operand: &Path, context: &Context) -> Result<PathBuf> {
 /// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
 pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
-    Ok(found(operands, context)?.groups)
+    let operands: Vec<PathBuf> = operands.iter().map(|operand| subject(operand, context)).collect::<Result<_>>()?;
+    Ok(found(&operands, context)?.groups)
 }
 
 fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {

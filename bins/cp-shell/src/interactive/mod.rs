@@ -111,7 +111,7 @@ impl<'a> State<'a> {
             transcript.note("session_hub", &hub.loaded)?;
         }
         let turns = Digest::of(&journal.directory)?.turns;
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), turns);
+        let tracker = Tracker::new(plane.tier().map_or_else(|| context.tier(None), Ok)?, turns);
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         Ok(Self {
             offline: request.offline,

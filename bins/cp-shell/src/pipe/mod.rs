@@ -26,7 +26,7 @@ pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
     let agent = context.agent(agent);
     let joined = journal::joined(false, context)?;
     let journal = Journal::open(joined.as_ref(), &agent, context)?;
-    let session = Session::new(&plane, journal, context);
+    let session = Session::new(&plane, journal, context)?;
     let mut pipe = Pipe { plane, session, answers: Vec::new(), asked: 0, failed: false };
     let mut outcome = pipe.answer_all(context);
     if let Err(error) = &outcome

@@ -49,10 +49,10 @@ impl Host for Session {
 }
 
 impl Session {
-    pub(super) fn new(plane: &Plane, journal: Journal, context: &Context) -> Self {
+    pub(super) fn new(plane: &Plane, journal: Journal, context: &Context) -> Result<Self> {
         // Reads for the tier are declared with the first turn.
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turn);
-        Self { journal, tracker, flags: context.handed_on(), calls: Vec::new(), writes: Vec::new() }
+        let tracker = Tracker::new(plane.tier().map_or_else(|| context.tier(None), Ok)?, journal.turn);
+        Ok(Self { journal, tracker, flags: context.handed_on(), calls: Vec::new(), writes: Vec::new() })
     }
 }
 

@@ -161,9 +161,9 @@ pub(crate) struct RunFiles {
 
 impl RunFiles {
     /// The files of a run that is started in this context.
-    pub(crate) fn of(run: &str, context: &Context) -> Self {
-        let ledger = context.home.runs(&context.tier()).join(format!("{run}.jsonl"));
-        Self { run: run.to_owned(), ledger }
+    pub(crate) fn of(run: &str, context: &Context) -> Result<Self> {
+        let ledger = context.home.runs(&context.tier(None)?).join(format!("{run}.jsonl"));
+        Ok(Self { run: run.to_owned(), ledger })
     }
 
     /// Every run of this home, including a run that was killed before it created its ledger.

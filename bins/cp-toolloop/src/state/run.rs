@@ -38,7 +38,7 @@ pub(crate) struct Run {
 impl Run {
     /// Begins a run. Its steps are written first, so that a run that is killed here can be resumed.
     pub(crate) fn begin(plan: Plan, context: &Context) -> Result<Self> {
-        let files = RunFiles::of(&plan.run, context);
+        let files = RunFiles::of(&plan.run, context)?;
         let first = Step::Plan(Box::new(plan), Owner::this());
         let steps = StepLog::create(&files, &context.home, &first)?;
         let mut run = Self::of(&files, steps, vec![first], context)?;

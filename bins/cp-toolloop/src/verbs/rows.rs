@@ -60,7 +60,7 @@ impl Rows {
     /// Starts the run of a row, or resumes its earlier run.
     pub(super) fn give(&mut self, plan: &Plan, begun: Option<&str>, context: &mut Context) -> Result<()> {
         let earlier = begun.and_then(|run| RunFiles::find(run, context).ok());
-        let files = earlier.clone().unwrap_or_else(|| RunFiles::of(&plan.run, context));
+        let files = earlier.clone().map_or_else(|| RunFiles::of(&plan.run, context), Ok)?;
         if earlier.is_none() {
             // The start is printed before the run has an effect, so that a resume finds the run.
             Event::start(plan, &files.ledger).show(context)?;

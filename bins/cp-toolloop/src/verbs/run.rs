@@ -138,7 +138,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     context.out.streaming()?;
     let message = format!("this is the recording {recording}: no model was asked, and no tool ran");
     context.out.notice("replayed", Severity::Info, message);
-    Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
+    Event::start(&plan, &RunFiles::of(&plan.run, context)?.ledger).show(context)?;
     let (mut total, played) = (Total::default(), play(steps, 0, context)?);
     total.add(&plan.run, &played.tally);
     total.close(&mut context.out);
@@ -191,7 +191,7 @@ impl Filter for Runs<'_> {
         // The first run uses them.
         let servers = servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
-        let files = RunFiles::of(&plan.run, context);
+        let files = RunFiles::of(&plan.run, context)?;
         // The recording is kept until the answer has been printed.
         plan.record.get_or_insert_with(|| files.recording());
         let Some(rows) = &mut self.rows else {

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use crate::context::given::directory;
 use crate::context::options::{Origin, Shared};
-use crate::home::Home;
 use crate::home::config::{self, Config};
+use crate::home::{Home, TIERS};
 use crate::output::{Format, Output, line_to_stderr};
-use crate::wire::{Result, quoted};
+use crate::wire::{Error, Result, quoted};
 
 /// One run of a program.
 pub struct Context {
@@ -29,9 +29,16 @@ pub struct Context {
 }
 
 impl Context {
-    /// Returns the tier that sessions and runs are created in.
-    pub fn tier(&self) -> String {
-        self.config.text("tier", None).unwrap_or_default()
+    /// Returns the tier that sessions and runs are created in; `flag` is the option of the command line. Another word
+    /// than those of [`TIERS`] is an error: it would become a directory that no program searches.
+    pub fn tier(&self, flag: Option<&str>) -> Result<String> {
+        let tier = self.config.text("tier", flag).unwrap_or_default();
+        if TIERS.contains(&tier.as_str()) {
+            return Ok(tier);
+        }
+        let message = format!("`{tier}` is not a valid tier");
+        let error = if flag.is_some() { Error::usage(message) } else { Error::config(message) };
+        Err(error.hint(format!("use one of {}, in --tier, CP_TIER or the setting tier", TIERS.join(", "))))
     }
 
     /// Returns the agent; `flag` is the option of the command line.

@@ -142,11 +142,11 @@ fn check_nothing_before(root: &Command, matches: &ArgMatches, verb: &str) -> Res
         .hint("options of a verb come after it; a text that begins with a verb comes after --"))
 }
 
-/// Fails if all that the default verb gets is one word that misspells a verb. After `--` it is data.
+/// Fails if the first word that the default verb gets misspells a verb. After `--` it is data, and beside `-` a text.
 fn check_spelling(program: &Program, root: &Command, matches: &ArgMatches, arguments: &[OsString]) -> Result<()> {
     let given = root.get_positionals().filter_map(|operand| matches.get_raw(operand.get_id().as_str()));
     let words: Vec<&str> = given.flatten().filter_map(|word| word.to_str()).collect();
-    let [word] = words[..] else { return Ok(()) };
+    let Some(word) = words.first().filter(|_| !words.contains(&"-")) else { return Ok(()) };
     let Some(verb) = misspelt_verb(word, command::below(root).map(Command::get_name)) else { return Ok(()) };
     // Where programs are run, a word that a shell finds as a program is not misspelt.
     let runs = root.get_positionals().any(command::is_command);
