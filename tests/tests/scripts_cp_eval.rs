@@ -380,11 +380,11 @@ fn files_of_the_person_are_kept_wherever_the_results_go() {
     let place = suite("[[graders]]\ntype = \"contains\"\nvalue = \"i\"\n");
     let names = ["case.md", "cases", "problem", "suite.json", "items", "graded", "appended", "commands", "grades.0"];
     for name in names {
-        place.work.write(&format!("out/{name}"), "mine\n");
+        place.work.write(format!("out/{name}"), "mine\n");
     }
     eval(&place, "cp-eval suite.toml --out out").success();
     for name in names {
-        assert_eq!(place.work.read(&format!("out/{name}")), "mine\n", "{name}");
+        assert_eq!(place.work.read(format!("out/{name}")), "mine\n", "{name}");
     }
     eval(&place, "cp-eval suite.toml --out fresh");
     let made = place.sh("ls fresh").success().stdout;

@@ -76,17 +76,17 @@ pub(crate) fn list(args: &ListArgs, context: &mut Context) -> Result<()> {
     let mut sessions: Vec<_> =
         Session::all(&context.home)?.into_iter().map(|session| (key_of(&session), session)).collect();
     sessions.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut broken = 0_u64;
+    let mut broken = Vec::new();
     // Only the sessions of this page are read.
     let found = sessions.into_iter().filter(|(key, _)| !pages.is_passed(key)).filter_map(|(key, session)| {
-        let listed = listed(&session, &names).inspect_err(|_| broken += 1).ok()?;
+        let listed = listed(&session, &names).inspect_err(|_| broken.push(session.directory.clone())).ok()?;
         let is_meant = args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended);
         is_meant.then_some((key, listed))
     });
     let page = pages.page(found)?;
-    if broken > 0 {
-        let directories = if broken == 1 { "1 directory" } else { &format!("{broken} directories") };
-        context.warn(&format!("skipped {directories} without a readable session"));
+    if let [first, more @ ..] = &broken[..] {
+        let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        context.warn(&format!("skipped {}{others}: no readable session", first.display()));
     }
     context.out.answer(&page)
 }

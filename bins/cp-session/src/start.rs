@@ -155,17 +155,37 @@ fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {
 const ATTEMPTS: u32 = 8;
 
 /// Creates a session with its three ledgers and its first entry; `more` gives those that follow, in the same write.
+/// The ledgers of the programs that work in a session.
+const LEDGERS: [&str; 2] = ["ledger/exec.jsonl", "ledger/evidence.jsonl"];
+
 fn create(start: &Start, context: &Context, more: impl FnOnce(&str) -> Vec<Entry>) -> Result<(Session, Receipt)> {
     let session = create_directory(&start.tier, context)?;
-    for name in ["exec.jsonl", "evidence.jsonl"] {
-        Ledger::open(&session.directory.join("ledger").join(name), Sync::Batch)?;
+    let receipt = begin(&session, start, more).inspect_err(|_| remove_empty(&session))?;
+    Ok((session, receipt))
+}
+
+/// Begins the ledgers of a session.
+fn begin(session: &Session, start: &Start, more: impl FnOnce(&str) -> Vec<Entry>) -> Result<Receipt> {
+    for ledger in LEDGERS {
+        Ledger::open(&session.directory.join(ledger), Sync::Batch)?;
     }
     let mut ledger = Ledger::open(&session.file(), Sync::Line)?;
     let mut entries = vec![Entry::new(START).agent(&start.agent).session(&session.id).data(start)];
     entries.extend(more(&session.id));
     let receipt = ledger.append_all(entries)?.into_iter().next();
-    let receipt = receipt.ok_or_else(|| Error::new(Code::Unknown, "the start was not recorded"))?;
-    Ok((session, receipt))
+    receipt.ok_or_else(|| Error::new(Code::Unknown, "the start was not recorded"))
+}
+
+/// Removes the directory of a session that was not started, unless a ledger in it has lines, which may be known to the
+/// ledger of the home.
+fn remove_empty(session: &Session) {
+    for file in LEDGERS.iter().map(|ledger| session.directory.join(ledger)).chain([session.file()]) {
+        if file.metadata().is_ok_and(|meta| meta.len() == 0) {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+    let _ = std::fs::remove_dir(session.directory.join("ledger"));
+    let _ = std::fs::remove_dir(&session.directory);
 }
 
 /// The directory that a new session is started in, for its first entry.

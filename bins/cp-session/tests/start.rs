@@ -1,5 +1,6 @@
 //! `cp-session start`, as a shell user meets it.
 
+use cp_testkit::Place;
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::sessions::Sessions;
@@ -28,4 +29,19 @@ fn unknown_agent_is_reported_with_the_nearest() {
     assert_eq!(error["details"]["nearest"], "default");
     place.home.directory("agents/ada");
     assert_eq!(place.run(&["start", "--agent", "ada"]).data()["agent"], "ada");
+}
+
+#[test]
+fn start_that_fails_leaves_no_session() {
+    let place = Place::of("cp-session");
+    let first = place.run(&["start"]).data()["session_id"].as_str().unwrap().to_owned();
+    for words in ["start", "start --name other", &format!("fork {first}")] {
+        // Each write of a file fails.
+        let failed = place.sh(&format!("trap '' XFSZ; ulimit -f 0; cp-session {words} | cat"));
+        assert!(failed.stdout.contains("E_IO"), "{words}: {failed:?}");
+        let listed = place.run(&["list"]);
+        assert_eq!(listed.data()["items"].as_array().unwrap().len(), 1, "{words}: {listed:?}");
+        assert!(!listed.stderr.contains("no readable session"), "{words}: {listed:?}");
+    }
+    place.sh("cp-session start && cp-log verify").success();
 }
