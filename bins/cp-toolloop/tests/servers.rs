@@ -159,3 +159,17 @@ fn policy_writable_by_others_is_refused() {
     assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{ran:?}");
     assert!(ran.detail("hint").starts_with("chmod go-w"), "{ran:?}");
 }
+
+#[test]
+fn address_in_place_of_command_gets_the_command_that_connects() {
+    let place = ToolLoop::new();
+    for (command, hint) in [
+        ("http://127.0.0.1:1/mcp", "cp-mcp connect"),
+        ("https://a.test/mcp", "cp-mcp connect"),
+        ("./none", "an executable file"),
+    ] {
+        let error = place.run(&["--mcp", &format!("s={command}"), "x"]).error();
+        assert_eq!(error["code"], "E_NOT_FOUND", "{command}: {error}");
+        assert!(error["details"]["hint"].as_str().unwrap().contains(hint), "{command}: {error}");
+    }
+}

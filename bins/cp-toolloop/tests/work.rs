@@ -78,7 +78,7 @@ impl Project {
         let script = [
             file(json!({"operation": "list_directory", "path": "."})),
             json!({"tool_calls": [{"name": "bash", "input": {"command": "find . -type f"}}]}),
-            shell("dd if=/dev/zero of=zeros count=1"),
+            shell("mkfs zeros"),
             shell(self.test),
             file(json!({"operation": "read_file", "path": path, "line": 1, "lines": 20})),
             file(json!({"operation": "edit_file", "path": path, "old": old, "new": new})),
@@ -97,7 +97,7 @@ impl Project {
         let done = with(place.command(&["Fix the failing test"]), variables).run();
         assert_eq!(done.status, 0, "{done:?}");
         let before = done.results();
-        assert!(before[1].contains(self.edit.0) && before[2].contains("restricted_commands"), "{before:#?}");
+        assert!(before[1].contains(self.edit.0) && before[2].contains("no policy can allow it"), "{before:#?}");
         assert!(!before[3].contains(self.passes) && before[4].contains(self.edit.1), "{before:#?}");
         assert!(done.results().last().unwrap().contains(self.passes), "{done:?}");
         assert_eq!(place.written("NOTES"), "second\n");

@@ -58,7 +58,7 @@ pub(crate) fn failed(error: &Error) -> Failure {
 }
 
 pub(super) fn described(error: &Error) -> String {
-    let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
+    let hint = error.hint_text().map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{}: {}{hint}", error.code(), error.message())
 }
 

@@ -31,7 +31,11 @@ use crate::wire::{Code, Error, Result};
 pub fn find(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         let path = PathBuf::from(name);
-        return if is_executable(&path) { Ok(path) } else { Err(absent(name).hint("name an executable file")) };
+        let hint = match name.contains("://") {
+            true => "an address is no program; the one of an MCP server is `cp-mcp connect --server NAME URL`",
+            false => "name an executable file",
+        };
+        return if is_executable(&path) { Ok(path) } else { Err(absent(name).hint(hint)) };
     }
     if !name.starts_with("cp-") {
         return Err(Error::usage(format!("`{name}` is not one of the cp-tools"))

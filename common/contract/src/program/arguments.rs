@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Only options of every program may precede a verb. A word near a verb is refused only alone.
+    /// Only options of every program may precede a verb. A word near a verb is refused, but not after `--`.
     #[test]
     fn verb_follows_only_options_of_every_program() {
         let verb = |line: &str| match parsed(line) {
@@ -318,7 +318,8 @@ mod tests {
         }
         assert_eq!(verb("--name x check"), "--name precedes the verb `check`");
         assert_eq!(verb("--name x chek"), "`chek` is close to the verb `check`");
-        for line in ["chek it", "-- chek", "--name chek", "run check", "che"] {
+        assert_eq!(verb("chek it"), "`chek` is close to the verb `check`");
+        for line in ["chek -", "-- chek", "--name chek", "run check", "che"] {
             assert_eq!(verb(line), "", "{line}");
         }
     }

@@ -70,6 +70,7 @@ for path in paths:
 FLAGS = ("ro", "nosuid", "nodev", "noexec")
 for line in open("/proc/self/mountinfo"):
     point, options = line.split()[4:6]
-    if point.startswith(root):
-        flags = [flag for flag in FLAGS if flag in options.split(",")]
+    flags = [flag for flag in FLAGS if flag in options.split(",")]
+    # The directory around the project is a mount of its own only if it lies in /tmp itself.
+    if point.startswith(root) and (point, flags) != (root, list(FLAGS)):
         print("mount:" + point.replace(root, "@"), ",".join(flags) or "rw")
