@@ -31,10 +31,9 @@ use crate::wire::{Code, Error, Result};
 pub fn find(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         let path = PathBuf::from(name);
-        let hint = match name.contains("://") {
-            true => "an address is no program; the one of an MCP server is `cp-mcp connect --server NAME URL`",
-            false => "name an executable file",
-        };
+        let is_address = name.contains("://");
+        let of_address = "an address is no program; the one of an MCP server is `cp-mcp connect --server NAME URL`";
+        let hint = if is_address { of_address } else { "name an executable file" };
         return if is_executable(&path) { Ok(path) } else { Err(absent(name).hint(hint)) };
     }
     if !name.starts_with("cp-") {
