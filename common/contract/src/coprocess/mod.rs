@@ -32,7 +32,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         let path = PathBuf::from(name);
         let is_address = name.contains("://");
-        let of_address = "an address is no program; the one of an MCP server is `cp-mcp connect --server NAME URL`";
+        let of_address = "for an MCP server at an address the program is `cp-mcp connect --server NAME URL`";
         let hint = if is_address { of_address } else { "name an executable file" };
         return if is_executable(&path) { Ok(path) } else { Err(absent(name).hint(hint)) };
     }
