@@ -238,6 +238,7 @@ fn what_owner_settings_would_start_is_said() {
                 "git st || true",
                 "the alias st of your git configuration",
             ),
+            ("[alias]\n\tst = ''\n", "true", "git st || true", ""),
             ("[alias]\n\tlog = !git status\n\tst = status\n", "true", "git st && git log --all", ""),
         ] {
             let exec = repository(who, POLICY);

@@ -135,7 +135,7 @@ impl OwnerGit {
     fn add_alias(&mut self, name: &str, value: &[u8], config: &mut Vec<u8>) {
         let Some(argv) = std::str::from_utf8(value).ok().and_then(|text| words::split(text).ok()) else { return };
         let key = format!("alias.{name}");
-        match argv.argv.first().map(|first| first.as_bytes()[0]) {
+        match argv.argv.first().and_then(|first| first.bytes().next()) {
             None => {}
             // One that begins with an option can set anything.
             Some(b'!' | b'-') => {
