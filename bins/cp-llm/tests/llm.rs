@@ -55,8 +55,17 @@ impl Llm {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Program {
-        let command = self.subject().args(arguments).limit(Duration::from_mins(1));
-        self.variables.iter().fold(command, |command, (name, value)| command.env(name, value))
+        self.with_variables(self.subject().args(arguments))
+    }
+
+    /// A script, with the same variables.
+    pub(crate) fn script(&self, script: &str) -> Program {
+        self.with_variables(self.shell("sh", script))
+    }
+
+    fn with_variables(&self, program: Program) -> Program {
+        let program = program.limit(Duration::from_mins(1));
+        self.variables.iter().fold(program, |program, (name, value)| program.env(name, value))
     }
 
     #[track_caller]

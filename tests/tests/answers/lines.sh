@@ -125,7 +125,7 @@ cp-llm batch submit --backend stub --budget-tokens 1 -- hello
 cp-llm batch submit --backend openai -- hello
 
 # cp-llm batch status
-cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch status --wait
+cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch status
 cp-llm batch status
 
 # cp-llm batch result

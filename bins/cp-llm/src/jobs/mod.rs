@@ -8,8 +8,6 @@
 mod provider;
 pub(crate) mod state;
 
-use std::time::Duration;
-
 use cp_common::context::options::StreamOptions;
 use cp_common::home::{Home, lock_file};
 use cp_common::output::Place;
@@ -23,7 +21,6 @@ use self::provider::Client;
 use self::state::{Batch, BatchJob, Row, State, path_of};
 use crate::backend::endpoint::Target;
 use crate::engine::{Engine, Work};
-use crate::pause;
 use crate::send::{Direct, RequestArgs, RequestBuilder, print_cut};
 use crate::wire_api::bad_answer;
 use crate::wire_api::ends::remark;
@@ -42,7 +39,7 @@ pub(crate) const DOCS: [VerbDoc; 4] = [
     },
     VerbDoc {
         exits: &[7, 8, 9],
-        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
+        examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status"],
         also: &["summary"],
         sort: Some("created_at, descending"),
         ..VerbDoc::new("batch status", Class::Query, "batch_job")
@@ -66,9 +63,6 @@ pub(crate) enum Verb {
     Submit(Box<RequestArgs>),
     /// Print the state of batches
     Status {
-        /// Wait for the end of each batch before its state is printed
-        #[arg(long)]
-        wait: bool,
         /// The batches, by id (default: all)
         #[arg(value_name = "ID")]
         ids: Vec<String>,
@@ -91,7 +85,7 @@ pub(crate) enum Verb {
 pub(crate) fn run(verb: &Verb, context: &mut Context) -> Result<()> {
     match verb {
         Verb::Submit(args) => submit(args, context),
-        Verb::Status { wait, ids } => status(*wait, ids, context),
+        Verb::Status { ids } => status(ids, context),
         Verb::Result { ids } => result(ids, context),
         Verb::Cancel { id } => cancel(id, context),
     }
@@ -134,17 +128,16 @@ impl Filter for Submit<'_> {
         signals::check()?;
         self.engine.report_lowered(context);
         let Some((_, first)) = self.works.first() else { return Ok(()) };
-        let client = Client::of(first)?;
         let mut batch = self.batch(&first.target, &context.home)?;
+        let client = Client::of(&batch, context)?;
         let _lock = lock_file(&batch.path.with_extension("lock"))?;
         if batch.path.exists() {
-            let input_hash = batch.job.input_hash;
-            batch = Batch::read(batch.path)?;
-            if batch.job.input_hash != input_hash {
-                let message = format!("the request id of {} was used for another input", batch.job.job_id);
-                let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
-                return Err(error.hint("use a new id for a new request").fatal());
+            let known = Batch::read(batch.path)?;
+            if known.job.input_hash != batch.job.input_hash {
+                let message = format!("the request id of {} was used for another input", known.job.job_id);
+                return Err(Error::new(Code::Conflict, message).with("reason", "other_arguments").fatal());
             }
+            batch = known;
         } else {
             self.create(&client, &mut batch).map_err(Error::fatal)?;
         }
@@ -207,7 +200,7 @@ impl Submit<'_> {
     }
 }
 
-fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
+fn status(ids: &[String], context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let find = |id: &String| Batch::find(id, &context.home).map(|(batch, _)| batch);
     let batches: Vec<Result<Batch>> = match ids {
@@ -217,34 +210,12 @@ fn status(waits: bool, ids: &[String], context: &mut Context) -> Result<()> {
     for batch in batches {
         signals::check()?;
         filter::settle(Place::default(), StreamOptions::default(), context, |context| {
-            let job = state_of(&batch?, waits, context)?;
+            let batch = batch?;
+            let job = Client::of(&batch, context)?.progress(&batch.job)?;
             context.out.record(Kind::Item, &job)
         })?;
     }
     Ok(())
-}
-
-/// The first and the longest interval between two requests for the state.
-const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-
-/// The state of a batch: the present one, or the one in which it has ended.
-fn state_of(batch: &Batch, waits: bool, context: &mut Context) -> Result<BatchJob> {
-    let client = Client::of_batch(batch, context)?;
-    let (mut shown, mut wait) = (context.out.progress(), WAITS.0);
-    loop {
-        match client.progress(&batch.job) {
-            Ok(job) if waits && !job.is_ended() => {
-                shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
-            }
-            Err(error) if waits && error.code().row().retryable => {
-                context.warn(&format!("{}: {}; asking again", batch.job.job_id, error.message()));
-            }
-            found => return found,
-        }
-        context.out.flush()?;
-        pause(wait).map_err(Error::fatal)?;
-        wait = (wait * 3 / 2).min(WAITS.1);
-    }
 }
 
 /// Prints the answers of batches, each in the order of its input, as the messages that a direct run would have printed.
@@ -254,7 +225,7 @@ fn result(ids: &[String], context: &mut Context) -> Result<()> {
     for id in ids {
         let (mut batch, _lock) = Batch::find(id, &context.home)?;
         if batch.rows.iter().any(|row| row.outcome.is_none()) {
-            Client::of_batch(&batch, context)?.fetch(&mut batch, context)?;
+            Client::of(&batch, context)?.fetch(&mut batch, context)?;
         }
         for Row { place, outcome, .. } in batch.rows {
             signals::check()?;
@@ -278,7 +249,7 @@ fn cancel(id: &str, context: &mut Context) -> Result<()> {
     let (mut batch, _lock) = Batch::find(id, &context.home)?;
     let _effect = signals::effect();
     if batch.job.provider_id.is_some() {
-        batch.job = Client::of_batch(&batch, context)?.cancel(&batch.job)?;
+        batch.job = Client::of(&batch, context)?.cancel(&batch.job)?;
     } else if !batch.job.is_ended() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;

@@ -36,21 +36,16 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The client for the model of a request. Fails if its backend has no batches.
-    pub(super) fn of(work: &Work) -> Result<Self> {
-        let client = Self { target: work.target.clone(), ready: work.ready.clone() };
+    /// The client for the model of a batch. Fails if its backend has no batches.
+    pub(super) fn of(batch: &Batch, context: &Context) -> Result<Self> {
+        let options = BackendOptions::new(LIMIT, Policy::load(context)?.permission());
+        let endpoint = Endpoints::load(context, Some(&batch.job.endpoint))?.default_for(None)?;
+        let ready = Backends::new(options).of(&endpoint)?;
+        let client = Self { target: Target { endpoint, model: batch.model.clone() }, ready };
         if !client.is_stub() {
             client.server()?;
         }
         Ok(client)
-    }
-
-    /// The client for the model of a batch.
-    pub(super) fn of_batch(batch: &Batch, context: &Context) -> Result<Self> {
-        let options = BackendOptions::new(LIMIT, Policy::load(context)?.permission());
-        let endpoint = Endpoints::load(context, Some(&batch.job.endpoint))?.default_for(None)?;
-        let ready = Backends::new(options).of(&endpoint)?;
-        Ok(Self { target: Target { endpoint, model: batch.model.clone() }, ready })
     }
 
     pub(super) fn is_stub(&self) -> bool {
@@ -120,7 +115,7 @@ impl Client {
         if !job.is_ended() {
             return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
                 .with("reason", "not_ended")
-                .hint(format!("wait for it: cp-llm batch status --wait {}", job.job_id)));
+                .hint(format!("ask again later: cp-llm batch status {}", job.job_id)));
         }
         if let Some(failure) = found.pointer("/errors/data/0") {
             return Err(server.failure(&json!({"error": failure}), 400));
@@ -172,15 +167,14 @@ fn body_of(server: &Server, api: BatchApi, job: &BatchJob, requests: &[Arc<Vec<u
 
 /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
 fn interrupted(job: &BatchJob, console: &str) -> Error {
-    let (id, count) = (&job.job_id, job.count);
-    let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
-    let resume = format!("cp-llm batch cancel {id}");
+    let BatchJob { job_id, count, .. } = job;
+    let message = format!("the submission of {job_id} was interrupted, and the provider may have created the batch");
+    let resume = format!("cp-llm batch cancel {job_id}");
     let hint = format!(
-        "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it there; \
-         then: {resume}, and submit again"
+        "look for a batch of {count} requests at {console}, which you can cancel there; then: {resume}, and submit again"
     );
     let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
-    error.with("resume", resume).with("batch", id.as_str()).with("console", console).hint(hint)
+    error.with("resume", resume).with("console", console).hint(hint)
 }
 
 /// Parses a line of results, of either API.
