@@ -10,7 +10,7 @@ use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
 use cp_common::{Context, Error, Result};
-use cp_table::{Table, TableOptions, Template};
+use cp_table::{TableOptions, Template};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -75,8 +75,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     assembly.attach(&args.attach)?;
     assembly.check_variables(template.as_ref())?;
     let is_own_text = matches!(source, Source::Argument(_));
-    let table = args.table.open()?;
-    let mut composer = Composer { args, assembly, template, table, is_own_text };
+    args.table.open()?;
+    let mut composer = Composer { args, assembly, template, is_own_text };
     filter::run(&mut composer, source, args.table.stream(args.stream), context)
 }
 
@@ -105,7 +105,6 @@ struct Composer<'a> {
     args: &'a Args,
     assembly: Assembly,
     template: Option<Template>,
-    table: Option<Table>,
     /// True if the text is on the command line, and so was written by the caller.
     is_own_text: bool,
 }
@@ -151,7 +150,9 @@ impl Composer<'_> {
                 self.prompt_of(&text, account, context)
             }
             Body::Row(row) => {
-                self.table.as_ref().map_or(Ok(()), |table| table.check(row))?;
+                if self.args.table.format().is_some() {
+                    cp_table::check(row)?;
+                }
                 let missing =
                     || Error::usage("a row needs a template").hint("name one with --template, or as the text");
                 let template = self.template.as_ref().ok_or_else(|| missing().fatal())?;

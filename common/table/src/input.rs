@@ -37,13 +37,6 @@ pub struct TableOptions {
     delimiter: Option<char>,
 }
 
-/// A table on standard input.
-#[derive(Clone, Debug)]
-pub struct Table {
-    /// The names of the columns.
-    pub columns: Vec<String>,
-}
-
 impl TableOptions {
     /// The format of the table, if an option selects one.
     pub fn format(self) -> Option<Format> {
@@ -83,31 +76,30 @@ impl TableOptions {
         Template::new(text, None).map(Some)
     }
 
-    /// Replaces standard input by the rows of the table. Fails if its header row is not usable.
-    pub fn open(self) -> Result<Option<Table>> {
+    /// Replaces standard input by the rows of the table, and returns the names of its columns. Fails if its header row is
+    /// not usable.
+    pub fn open(self) -> Result<Option<Vec<String>>> {
         let Some(format) = self.format().filter(|_| !io::stdin().is_terminal()) else { return Ok(None) };
         let stdin = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
         let mut records = Records::new(BufReader::new(stdin), format);
-        let table = Table::of(&mut records)?;
+        let columns = header(&mut records)?;
         let (reader, mut writer) = io::pipe()?;
         rustix::stdio::dup2_stdin(&reader)?;
-        let rows = table.clone();
+        let names = columns.clone();
         // The thread ends with the table, or when nobody reads its rows anymore.
-        std::thread::spawn(move || rows.convert(records, &mut writer));
-        Ok(Some(table))
+        std::thread::spawn(move || convert(&names, records, &mut writer));
+        Ok(Some(columns))
     }
 
     /// A writer of the columns of a table and the columns of its answers, which replace those of an earlier pass. Lines
     /// have no table.
-    pub fn writer(self, table: &Table, answers: Vec<String>) -> Result<Option<Writer>> {
+    pub fn writer(self, mut columns: Vec<String>, answers: Vec<String>) -> Result<Option<Writer>> {
         let Some(format) = self.format().filter(|format| *format != Format::Lines) else { return Ok(None) };
-        let mut columns = table.columns.clone();
         // Only a table of answers ends with this column, after those of its answers, so that others keep theirs.
         if columns.pop_if(|last| last == "error").is_some() && columns.ends_with(&answers) {
             columns.truncate(columns.len() - answers.len());
         }
-        let mut seen = BTreeSet::from(["error"]);
-        match columns.iter().chain(&answers).find(|name| name.trim().is_empty() || !seen.insert(name)) {
+        match unusable(columns.iter().chain(&answers).map(String::as_str).chain(["error"])) {
             Some(name) => Err(Error::usage(format!("the table of answers has an empty or repeated column: `{name}`"))
                 .hint("rename it in the table; --column NAME or the schema names those of the answers")),
             None => Ok(Some(Writer { format, columns, answers })),
@@ -120,57 +112,57 @@ fn delimiter(text: &str) -> Result<char, &'static str> {
     one.map(char::from).ok_or("must be one ASCII character, and not a quote or a line end")
 }
 
-/// The member of the row of a damaged record: its error, an object. Fields are strings.
-const FAULT: &str = "error";
+/// The first name of a column that is empty or repeated.
+fn unusable<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| name.trim().is_empty() || !seen.insert(*name))
+}
 
-impl Table {
-    /// Reads the header row. Lines have none.
-    fn of(records: &mut Records<impl BufRead>) -> Result<Self> {
-        if records.format == Format::Lines {
-            return Ok(Self { columns: vec!["text".to_owned()] });
-        }
-        let wrong = |what: &str| Error::validation(format!("the header row of the table {what}"));
-        let missing = || wrong("is missing").hint("the first line has the names of the columns");
-        let Record { fields: columns, fault, .. } = records.read()?.ok_or_else(missing)?;
-        fault.map_or(Ok(()), Err)?;
-        let is_wrong = |(at, name): &(usize, &String)| name.trim().is_empty() || columns[..*at].contains(name);
-        match columns.iter().enumerate().find(is_wrong) {
-            Some((_, name)) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
-            None => Ok(Self { columns }),
-        }
+/// Reads the names of the columns. Lines have no header row.
+fn header(records: &mut Records<impl BufRead>) -> Result<Vec<String>> {
+    if records.format == Format::Lines {
+        return Ok(vec!["text".to_owned()]);
     }
+    let wrong = |what: &str| Error::validation(format!("the header row of the table {what}"));
+    let missing = || wrong("is missing").hint("the first line has the names of the columns");
+    let Record { fields, fault, .. } = records.read()?.ok_or_else(missing)?;
+    fault.map_or(Ok(()), Err)?;
+    match unusable(fields.iter().map(String::as_str)) {
+        Some(name) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
+        None => Ok(fields),
+    }
+}
 
-    /// Fails if the record of this row is not valid.
-    pub fn check(&self, row: &RawValue) -> Result<()> {
-        // Only the row of a damaged record is decoded.
-        let fault = Some(row.get()).filter(|row| row.starts_with(r#"{"error":{"#));
-        let row = fault.and_then(|row| serde_json::from_str::<Value>(row).ok());
-        row.map_or(Ok(()), |row| Err(Error::from_value(&row[FAULT])))
-    }
+/// Fails if the record of this row is damaged: then the row has only its error, an object. Fields are strings.
+pub fn check(row: &RawValue) -> Result<()> {
+    // Only the row of a damaged record is decoded.
+    let damaged = Some(row.get()).filter(|row| row.starts_with(r#"{"error":{"#));
+    let row = damaged.and_then(|row| serde_json::from_str::<Value>(row).ok());
+    row.map_or(Ok(()), |row| Err(Error::from_value(&row["error"])))
+}
 
-    /// Writes the rows of the records.
-    fn convert(&self, mut records: Records<impl BufRead>, into: &mut impl Write) -> io::Result<()> {
-        let (columns, mut at) = (self.columns.len(), 0);
-        while let Some(Record { line, mut fields, fault }) = records.read()? {
-            let found = fields.len();
-            let ragged = || Error::validation(format!("fields of the record: {found}, of the header: {columns}"));
-            let fault = fault.or_else(|| (found != columns).then(|| ragged().at_line(line)));
-            if found > columns {
-                // Such as a text with commas that is not in quotes.
-                let last = fields.split_off(columns - 1).join(&records.format.delimiter().to_string());
-                fields.push(last);
-            }
-            let row: Map<_, _> = self.columns.iter().cloned().zip(fields.into_iter().map(Value::from)).collect();
-            let mut row = to_raw_value(&row)?;
-            if let Some(error) = fault {
-                row = to_raw_value(&json!({FAULT: error.with_row(Some(&row)).to_value()}))?;
-            }
-            let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
-            into.write_all(format!("{}{}\n", "\n".repeat(padding), row).as_bytes())?;
-            at = line;
+/// Writes the rows of the records.
+fn convert(columns: &[String], mut records: Records<impl BufRead>, into: &mut impl Write) -> io::Result<()> {
+    let (expected, mut at) = (columns.len(), 0);
+    while let Some(Record { line, mut fields, fault }) = records.read()? {
+        let found = fields.len();
+        let ragged = || Error::validation(format!("fields of the record: {found}, of the header: {expected}"));
+        let fault = fault.or_else(|| (found != expected).then(|| ragged().at_line(line)));
+        if found > expected {
+            // Such as a text with commas that is not in quotes.
+            let last = fields.split_off(expected - 1).join(&records.format.delimiter().to_string());
+            fields.push(last);
         }
-        Ok(())
+        let row: Map<_, _> = columns.iter().cloned().zip(fields.into_iter().map(Value::from)).collect();
+        let mut row = to_raw_value(&row)?;
+        if let Some(error) = fault {
+            row = to_raw_value(&json!({"error": error.with_row(Some(&row)).to_value()}))?;
+        }
+        let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
+        into.write_all(format!("{}{}\n", "\n".repeat(padding), row).as_bytes())?;
+        at = line;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -185,14 +177,14 @@ mod tests {
 
     fn converted(bytes: &[u8], format: Format) -> Result<Converted> {
         let mut records = Records::new(bytes, format);
-        let table = Table::of(&mut records)?;
+        let columns = header(&mut records)?;
         let mut text = Vec::new();
-        table.convert(records, &mut text).unwrap();
+        convert(&columns, records, &mut text).unwrap();
         let (mut rows, mut faults) = (BTreeMap::new(), BTreeMap::new());
         for (number, line) in
             (1..).zip(std::str::from_utf8(&text).unwrap().lines()).filter(|(_, line)| !line.is_empty())
         {
-            match table.check(serde_json::from_str(line).unwrap()) {
+            match check(serde_json::from_str(line).unwrap()) {
                 Ok(()) => drop(rows.insert(number, serde_json::from_str(line).unwrap())),
                 Err(error) => drop(faults.insert(number, error.message().to_owned())),
             }

@@ -14,7 +14,7 @@ use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use cp_http::client::Timeouts;
-use cp_table::{Table, TableOptions, Writer};
+use cp_table::{TableOptions, Writer};
 use serde_json::Value;
 
 use super::request::{RequestBuilder, parameters};
@@ -242,10 +242,10 @@ impl RequestArgs {
 
     /// The writer of the answers as a table: those to a table, in the text format. A schema has a column for each
     /// property.
-    pub(super) fn writer(&self, table: &Table, engine: &Engine, column: &str) -> Result<Option<Writer>> {
+    pub(super) fn writer(&self, table: &[String], engine: &Engine, column: &str) -> Result<Option<Writer>> {
         let properties = engine.schema.as_ref().and_then(|schema| schema.text.get("properties")?.as_object());
         let columns = properties.map_or_else(|| vec![column.to_owned()], |all| all.keys().cloned().collect());
-        self.table.writer(table, columns)
+        self.table.writer(table.to_vec(), columns)
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.

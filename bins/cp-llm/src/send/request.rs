@@ -7,7 +7,7 @@ use cp_common::context::given::text_of;
 use cp_common::stream::filter::Body;
 use cp_common::wire::{Content, Prompt, Reply, ToolSpec, record};
 use cp_common::{Code, Error, Result};
-use cp_table::{Table, Template};
+use cp_table::Template;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -33,8 +33,8 @@ pub(crate) struct RequestBuilder {
     /// The parameters, the schema and the flags of all requests.
     pub common: Request,
     pub policy: Policy,
-    /// The table whose rows become prompts, and their template.
-    pub table: Option<(Table, Template)>,
+    /// The columns of the table whose rows become prompts, and their template.
+    pub table: Option<(Vec<String>, Template)>,
     /// The number of requests so far.
     pub made: AtomicU64,
 }
@@ -44,8 +44,8 @@ impl RequestBuilder {
     pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match (body, &self.table) {
             (Body::Text(text), _) => self.checked_work(Prompt::of_text(text_of(text)?), Map::new()),
-            (Body::Row(row), Some((table, template))) => {
-                table.check(row)?;
+            (Body::Row(row), Some((_, template))) => {
+                cp_table::check(row)?;
                 let text = template.render(&BTreeMap::new(), Some(row), None);
                 let prompt = text.map(|text| Prompt { row: Some((*row).to_owned()), ..Prompt::of_text(&text) });
                 prompt.and_then(|prompt| self.checked_work(prompt, Map::new())).map_err(|e| e.with_row(Some(row)))
