@@ -76,8 +76,8 @@ impl TableOptions {
         Template::new(text, None).map(Some)
     }
 
-    /// Replaces standard input by the rows of the table, and returns the names of its columns. Fails if its header row is
-    /// not usable.
+    /// Replaces standard input by the rows of the table, and returns the names of its columns. Fails if its header row
+    /// is not usable.
     pub fn open(self) -> Result<Option<Vec<String>>> {
         let Some(format) = self.format().filter(|_| !io::stdin().is_terminal()) else { return Ok(None) };
         let stdin = File::from(rustix::stdio::stdin().try_clone_to_owned()?);

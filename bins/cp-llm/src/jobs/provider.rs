@@ -171,7 +171,7 @@ fn interrupted(job: &BatchJob, console: &str) -> Error {
     let message = format!("the submission of {job_id} was interrupted, and the provider may have created the batch");
     let resume = format!("cp-llm batch cancel {job_id}");
     let hint = format!(
-        "look for a batch of {count} requests at {console}, which you can cancel there; then: {resume}, and submit again"
+        "look for a batch of {count} requests at {console}, which you can cancel there; then {resume}, and submit again"
     );
     let error = Error::new(Code::HumanRequired, message).with("action", "resolve_unfinished_batch");
     error.with("resume", resume).with("console", console).hint(hint)
