@@ -98,6 +98,24 @@ fn the_table_has_the_short_names_the_defaults_and_what_standard_input_is() {
     }
 }
 
+/// With an optional value, `--option FILE` would take FILE for an operand.
+#[test]
+fn an_option_with_a_value_is_refused_without_one() {
+    let place = Place::new();
+    let mut refused = 0;
+    for verb in verbs() {
+        let options = verb.params().iter().filter(|param| param["name"].as_str().unwrap().starts_with("--"));
+        for option in options.filter(|param| param["type"] != "flag").map(|param| param["name"].as_str().unwrap()) {
+            let ran = place.program(verb.program).args(verb.path().split_whitespace()).arg(option).run();
+            let message = &ran.closing()["error"]["message"];
+            let says = message.as_str().is_some_and(|message| message.contains(option) && message.contains("value"));
+            assert!(ran.status == 2 && says, "{} {option}: {}", verb.words(), ran.stdout);
+            refused += 1;
+        }
+    }
+    assert!(refused > 300, "{refused}");
+}
+
 #[test]
 fn reference_can_be_asked_for_one_verb_and_for_some_members() {
     let place = Place::new();

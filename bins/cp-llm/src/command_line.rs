@@ -15,7 +15,7 @@ pub(crate) fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
 
 /// The options whose values say nothing about a prompt.
 const PLAIN: &str = "-m --model --backend --max-tokens --temperature --timeout --idle-timeout --retries \
-    --retry-max-wait --fail-on --tool-schemas --stub-script --record --replay --budget-usd --budget-tokens \
+    --retry-max-wait --fail-on --tool-schemas --stub-script --record --replay --cache --budget-usd --budget-tokens \
     --budget-file --delimiter --skip-done --jobs --request-id --input --row-failures --continue-on-error --format --fields \
     --home --ledger --session --run --agent --confirm --limit --cursor";
 /// The verbs.
@@ -75,7 +75,6 @@ mod tests {
             &["--rows", "secret"],
             &["--closed", "secret"],
             &["--strict-exit", "secret"],
-            &["--cache", "secret"],
             &["--json", "secret"],
             &["--schema", "secret: x"],
             &["--schema={secret}"],

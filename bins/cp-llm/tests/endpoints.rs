@@ -195,7 +195,7 @@ fn cache_key_has_server_and_recording_key_does_not() {
     let llm = configured(&(table("one", &one) + &table("two", &two) + &table("three", &one)));
     let said = |arguments: &[&str]| answer(&llm, arguments)["content"].clone();
     for (model, text) in [("one/m", "one"), ("two/m", "two"), ("one/m", "one"), ("three/m", "one")] {
-        assert_eq!(said(&["--cache", "-m", model, "hi"]), text, "{model}");
+        assert_eq!(said(&["--cache=c", "-m", model, "hi"]), text, "{model}");
     }
     assert_eq!((one.requests().len(), two.requests().len()), (1, 1));
     let tape = llm.work.join("tape").display().to_string();

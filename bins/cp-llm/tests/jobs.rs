@@ -407,7 +407,7 @@ fn batch_submit_rejects_backend_and_options_before_reading() {
     let refused = llm.run(&["batch", "submit", "--backend", "gemini", "-m", "m", "--", "hi"]);
     assert_eq!(refused.status, 2);
     assert!(refused.only()["error"]["details"]["hint"].as_str().unwrap().contains("openai"), "{refused:?}");
-    for option in [&["--stream"][..], &["--jobs", "2"], &["--cache"], &["--dry-run"], &["--retries", "0"]] {
+    for option in [&["--stream"][..], &["--jobs", "2"], &["--cache", "c"], &["--dry-run"], &["--retries", "0"]] {
         let words = [&["batch", "submit", "--backend", "stub"], option, &["--", "hi"]].concat();
         let ran = llm.run(&words);
         assert_eq!(ran.status, 2, "{option:?}");

@@ -63,14 +63,14 @@ fn replay_repeats_order_and_skips_incomplete_line() {
 #[test]
 fn cache_sends_request_once() {
     let (llm, server) = Llm::playing("openai", vec![stream_of("openai", "Hello")]);
-    let first = llm.run(&["-m", "m", "--cache", "--stream", "hi"]);
+    let first = llm.run(&["-m", "m", "--cache=c", "--stream", "hi"]);
     assert_eq!(first.status, 0, "{}", first.stdout);
-    let second = llm.run(&["-m", "m", "--cache", "hi"]);
+    let second = llm.run(&["-m", "m", "--cache=c", "hi"]);
     assert_eq!((second.only()["data"]["content"].as_str().unwrap(), server.requests().len()), ("Hello", 1));
     // Cached answers cost nothing.
     let (paid, again) = (first.of("message")[0].clone(), second.only()["data"].clone());
     assert_eq!((&paid["cached"], &paid["usage"]["output_tokens"]), (&serde_json::Value::Null, &json!(3)));
     assert_eq!((&again["cached"], &again["usage"]["output_tokens"]), (&json!(true), &json!(0)));
-    assert_eq!(llm.run(&["-m", "other", "--cache", "--stream", "hi"]).status, 0);
+    assert_eq!(llm.run(&["-m", "other", "--cache=c", "--stream", "hi"]).status, 0);
     assert_eq!(server.requests().len(), 2);
 }

@@ -59,13 +59,13 @@ fn row_outcome_is_independent_of_shards() {
     let mut first = None;
     for count in [1, 3, 8, 64] {
         let llm = Llm::asking("openai", &server);
-        llm.feed(&["-m", "m", "--rows", "--cache"], &input[63]).success();
+        llm.feed(&["-m", "m", "--rows", "--cache=c"], &input[63]).success();
         let size = input.len().div_ceil(count);
         let (mut records, mut totals) = (Vec::new(), [0; 3]);
         for number in 0..count {
             let from = (number * size).min(input.len());
             let part = &input[from..(from + size).min(input.len())];
-            let ran = llm.feed(&part_of(&["--jobs", "4", "--cache"]), &part.concat());
+            let ran = llm.feed(&part_of(&["--jobs", "4", "--cache=c"]), &part.concat());
             let summary = ran.closing();
             assert_eq!((ran.status, &summary["type"]), (0, &json!("summary")));
             assert_eq!(
@@ -99,7 +99,7 @@ fn row_errors_have_row_and_receipt() {
     for jobs in ["1", "4"] {
         let server = echo(3);
         let llm = Llm::asking("openai", &server);
-        let ran = llm.feed(&part_of(&["--jobs", jobs, "--cache"]), &input);
+        let ran = llm.feed(&part_of(&["--jobs", jobs, "--cache=c"]), &input);
         let records = ran.records();
         let answer = &records[0]["data"];
         let line = on_the_ledger(&llm, &answer["receipt"]);
@@ -116,7 +116,7 @@ fn row_errors_have_row_and_receipt() {
             assert!(n < 3 || details(n).get("row").is_none());
         }
         // A cached answer has a receipt of this run.
-        let again = llm.feed(&part_of(&["--jobs", jobs, "--cache"]), &row(0, "fine")).records()[0]["data"].clone();
+        let again = llm.feed(&part_of(&["--jobs", jobs, "--cache=c"]), &row(0, "fine")).records()[0]["data"].clone();
         let line = on_the_ledger(&llm, &again["receipt"]);
         assert_eq!(line["data"]["cached"], true, "{line}");
         assert_eq!((&again["request_hash"], &again["cached"]), (&answer["request_hash"], &json!(true)));

@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use cp_common::context::given;
 use cp_common::context::options::{StreamOptions, positive_seconds, seconds, text_or_file};
-use cp_common::home::make_directory;
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
@@ -129,9 +128,8 @@ pub(crate) struct Direct {
     #[arg(long, value_name = "FILE", conflicts_with = "cache", help_heading = STORE, hide_short_help = true)]
     pub replay: Option<PathBuf>,
     /// Reuse the answers to equal requests, and store new ones
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = STORE, hide_short_help = true)]
-    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
-    cache: Option<Option<PathBuf>>,
+    #[arg(long, value_name = "FILE", help_heading = STORE, hide_short_help = true)]
+    cache: Option<PathBuf>,
     /// File of a budget shared between processes
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     budget_file: Option<PathBuf>,
@@ -262,15 +260,10 @@ impl Direct {
         }
         let Self { record, replay, cache, .. } = self;
         // These files are written to.
-        for file in [record, &self.resume, &self.budget_file, cache.as_ref().unwrap_or(&None)].into_iter().flatten() {
+        for file in [record, &self.resume, &self.budget_file, cache].into_iter().flatten() {
             cp_policy::check_writable(&context.home, file)?;
         }
-        if *cache == Some(None) {
-            make_directory(&context.home.path("state"))?;
-        }
-        let usual = || context.home.state("llm-cache.jsonl");
-        let cache = cache.as_ref().map(|file| file.clone().unwrap_or_else(usual));
-        let uses = [(record, Use::Record), (replay, Use::Replay), (&cache, Use::Cache)];
+        let uses = [(record, Use::Record), (replay, Use::Replay), (cache, Use::Cache)];
         let named = uses.into_iter().find_map(|(file, purpose)| Some((file.as_ref()?, purpose)));
         named.map(|(file, purpose)| Recordings::open(file, purpose, &|message| context.warn(message))).transpose()
     }
