@@ -157,3 +157,18 @@ fn program_behind_a_script_starts_by_hint_or_by_pin() {
         assert!(started["message"].as_str().unwrap().contains("really"), "{policy}: {started}");
     }
 }
+
+#[test]
+fn silent_server_of_a_call_ends_at_its_start_timeout_and_its_noise_is_named() {
+    let place = Place::of("cp-mcp");
+    let server = place.root.executable("silent", "#!/bin/sh\necho Server listening\nexec sleep 60\n");
+    place.policy("[mcp.silent]\nstart_timeout = 3\n");
+    let began = std::time::Instant::now();
+    let ran = place.run(&["call", "--json", "--list", "--mcp", &format!("silent={}", server.display())]);
+    let took = began.elapsed();
+    let error = ran.first_error();
+    assert!(error["message"].as_str().unwrap().contains("did not answer initialize within 3 s"), "{error}");
+    assert!((3.0..4.6).contains(&took.as_secs_f64()), "{took:?}");
+    let said = "wrote a line that is not a message: Server listening";
+    assert_eq!(ran.stderr.matches(said).count(), 1, "{}", ran.stderr);
+}

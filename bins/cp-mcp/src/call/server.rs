@@ -69,6 +69,7 @@ impl Server {
     /// Finds out which version of the protocol the server supports. A server that ignores the request of the version
     /// without a handshake, or fails the handshake after it, is started again, because it may remember that request.
     fn open(&mut self, context: &mut Context) -> Result<()> {
+        self.gate.start = Some(Instant::now());
         self.start()?;
         if self.is_modern {
             match self.gate.ask("server/discover", &raw(&self.params()?)?, None, context) {
@@ -98,10 +99,8 @@ impl Server {
         let answer = self.gate.ask("initialize", &raw(&hello)?, None, context)?;
         let greeting: Greeting = self.decode(&answer)?;
         if !HANDSHAKES.contains(&greeting.protocol_version.as_str()) {
-            let message = format!(
-                "the server {} supports only the protocol version {}",
-                self.gate.name, greeting.protocol_version
-            );
+            let (name, version) = (&self.gate.name, &greeting.protocol_version);
+            let message = format!("the server {name} supports only the protocol version {version}");
             let hint = format!("supported here: {MODERN}, {}", HANDSHAKES.join(", "));
             return Err(Error::new(Code::Server, message).hint(hint));
         }

@@ -115,6 +115,8 @@ pub(crate) struct Gate {
     client: Option<Party>,
     /// The changes and refused tools that a warning has named.
     warned: HashSet<String>,
+    /// When the start of the server began, until the handshake: what was asked before it takes of the same time.
+    pub(crate) start: Option<Instant>,
     /// The requests without a response, by their ids.
     in_flight: BTreeMap<Id, Request>,
     /// The id of the last request of the gate itself: a number, because some servers read no other ids.
@@ -159,6 +161,7 @@ impl Gate {
             noise: 0,
             client: None,
             warned: HashSet::new(),
+            start: None,
             in_flight: BTreeMap::new(),
             own_id: FIRST_ID,
             answered: None,
@@ -218,7 +221,8 @@ impl Gate {
         if let Err(error) = self.send(wire::request(Some(&request.id), &request.method, params.as_ref())) {
             return self.journal.end(request.call.as_ref(), true, None, None).and(Err(error));
         }
-        request.end = self.limit_of(&request.method).map(|(_, limit)| Instant::now() + limit);
+        let begun = if request.method == "initialize" { self.start.take() } else { None }.unwrap_or_else(Instant::now);
+        request.end = self.limit_of(&request.method).map(|(_, limit)| begun + limit);
         self.in_flight.insert(id_of(&request.id), request);
         Ok(())
     }
@@ -228,9 +232,7 @@ impl Gate {
         match &self.server {
             Some(server) if (server.outbox)(line) => Ok(()),
             Some(_) => Err(error("does not read its input")),
-            None => {
-                Err(error("has exited").hint("start it again: connect to it again in the program that started cp-mcp"))
-            }
+            None => Err(error("has exited").hint("connect to it again in the program that started cp-mcp")),
         }
     }
 
@@ -300,7 +302,7 @@ impl Gate {
         self.noise += u64::from(!text.is_empty());
         if self.noise == 1 && !text.is_empty() {
             let text = printable_line(&text);
-            self.warn(&format!("the server {} wrote a line that is not a message: {text}", self.name), context);
+            context.warn(&format!("the server {} wrote a line that is not a message: {text}", self.name));
         }
     }
 }
