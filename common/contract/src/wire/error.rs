@@ -2,7 +2,7 @@
 //! words.
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use cp_json::words::Refusal;
@@ -43,7 +43,7 @@ codes! {
     NotFound = ("E_NOT_FOUND", 3, false, true),
     /// Credentials are missing or rejected.
     Auth = ("E_AUTH", 4, false, true),
-    /// The policy, or a permission of an upstream service, forbids it.
+    /// The policy, the file system, or a permission of an upstream service, forbids it.
     Forbidden = ("E_FORBIDDEN", 4, false, true),
     /// The configuration is missing or wrong.
     Config = ("E_CONFIG", 4, false, true),
@@ -188,14 +188,11 @@ impl Error {
         Self::new(Code::Config, message)
     }
 
-    /// Makes an [`Code::Io`] failure of a system call; `doing` names the operation.
+    /// Makes the failure of a system call, mostly [`Code::Io`]; `doing` names the operation.
     pub fn io(doing: impl fmt::Display, source: impl Into<io::Error>) -> Self {
-        let source = source.into();
-        if source.kind() == io::ErrorKind::Interrupted {
-            return Self::new(Code::Interrupted, format!("{doing}: interrupted"));
-        }
-        let error = Self::new(Code::Io, format!("{doing}: {source}"));
-        if source.kind() == io::ErrorKind::StorageFull { error.hint("free some space, then repeat it") } else { error }
+        let mut error = Self::from(source.into());
+        error.0.message = format!("{doing}: {}", error.0.message);
+        error
     }
 
     /// Reports that the reader of standard output closed the pipe: the program ends, but not as a failure.
@@ -356,9 +353,12 @@ impl std::error::Error for Error {}
 
 impl From<io::Error> for Error {
     fn from(source: io::Error) -> Self {
+        let said = source.to_string();
         match source.kind() {
-            io::ErrorKind::Interrupted => Self::new(Code::Interrupted, "interrupted"),
-            _ => Self::new(Code::Io, source.to_string()),
+            ErrorKind::Interrupted => Self::new(Code::Interrupted, "interrupted"),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::new(Code::Forbidden, said),
+            ErrorKind::StorageFull => Self::new(Code::Io, said).hint("free some space, then repeat it"),
+            _ => Self::new(Code::Io, said),
         }
     }
 }

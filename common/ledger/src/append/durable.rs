@@ -111,5 +111,5 @@ pub(super) fn sync_directory(path: &Path) -> Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(|e| Error::new(Code::Io, format!("cannot sync the directory: {e}")).in_file(directory).fatal())
+        .map_err(|e| Error::io("cannot sync the directory", e).in_file(directory).fatal())
 }

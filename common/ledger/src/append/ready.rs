@@ -260,14 +260,12 @@ fn regular(path: &Path, opened: io::Result<File>, creates: bool) -> Result<File>
 }
 
 fn cannot_open(path: &Path, e: io::Error, creates: bool) -> Error {
-    let code = match e.kind() {
-        ErrorKind::PermissionDenied => Code::Forbidden,
-        // A file that cannot be created is an I/O error, not a missing file.
-        ErrorKind::NotFound if !creates => return Error::not_found("no such file").in_file(path).fatal(),
-        _ => Code::Io,
-    };
-    let failed = Error::io("cannot open for appending", e);
-    Error::new(code, failed.message()).in_file(path).hint("name a file that can be written, or another --home").fatal()
+    // A file that cannot be created is an I/O error, not a missing file.
+    if e.kind() == ErrorKind::NotFound && !creates {
+        return Error::not_found("no such file").in_file(path).fatal();
+    }
+    let failed = Error::io("cannot open for appending", e).in_file(path);
+    failed.hint("name a file that can be written, or another --home").fatal()
 }
 
 pub(super) fn not_a_ledger(path: &Path) -> Error {
