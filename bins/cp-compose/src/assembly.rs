@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
 use std::path::{Path, PathBuf};
 
-use cp_common::context::options::text_or_file;
+use cp_common::context::options::TextOrFile;
 use cp_common::wire::{Block, Content, Prompt, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
@@ -86,9 +86,8 @@ impl Assembly {
             texts.push(text);
         }
         if let Some(given) = &identity.system {
-            let text = text_or_file(given)?;
-            let file = given.strip_prefix('@').filter(|file| !file.starts_with('@'));
-            account.part("system", file.map(str::to_owned), text.as_bytes(), 0);
+            let (text, file) = (given.text()?, given.file());
+            account.part("system", file.map(|file| file.display().to_string()), text.as_bytes(), 0);
             texts.push(text);
         }
         let texts: Vec<&str> = texts.iter().map(|text| text.trim_end()).filter(|text| !text.is_empty()).collect();
@@ -265,7 +264,7 @@ pub(crate) struct Identity {
     pub(crate) agent: Option<String>,
     /// More system text, after the agent's own
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Agent")]
-    pub(crate) system: Option<String>,
+    pub(crate) system: Option<TextOrFile>,
     /// The governed prompt that begins the system text
     #[arg(long, value_name = "PRM-ID", help_heading = "Agent")]
     pub(crate) prompt: Option<String>,

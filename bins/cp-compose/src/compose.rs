@@ -1,10 +1,9 @@
 //! `cp-compose`: assembles a prompt. This is the default verb.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::given::{self, text_of};
-use cp_common::context::options::StreamOptions;
+use cp_common::context::options::{StreamOptions, TextOrFile};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{self, Kind};
@@ -94,9 +93,9 @@ fn source(args: &Args) -> Result<Source> {
     let reads_rows = args.table.stream(args.stream).kind().is_some();
     let whole = args.template.is_some() && !args.identity.var.is_empty() && !reads_rows;
     let source = if whole && source == Source::Input { Source::Argument(String::new()) } else { source };
-    let system = args.identity.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
+    let system = args.identity.system.iter().filter_map(TextOrFile::file);
     let files = [&args.context, &args.attach].into_iter().flatten().chain(&args.template);
-    let named = files.map(|file| file.as_os_str()).chain(system);
+    let named = files.map(PathBuf::as_path).chain(system).map(Path::as_os_str);
     given::check_input(named, !matches!(source, Source::Argument(_)))?;
     Ok(source)
 }

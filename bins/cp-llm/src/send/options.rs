@@ -1,13 +1,12 @@
 //! The options of the command line. They configure the engine and the builder of its requests.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use cp_common::context::given;
-use cp_common::context::options::{StreamOptions, positive_seconds, seconds, text_or_file};
+use cp_common::context::options::{StreamOptions, TextOrFile, positive_seconds, seconds};
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
@@ -44,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) struct RequestArgs {
     /// The system text, or @FILE with the text of a file; @@ stands for an @
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Request")]
-    system: Option<String>,
+    system: Option<TextOrFile>,
     /// MODEL, ENDPOINT/MODEL or an alias
     #[arg(short, long, value_name = "MODEL", help_heading = "Model and backend")]
     model: Option<String>,
@@ -189,7 +188,7 @@ impl RequestArgs {
             [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
         // All options are validated before a file is changed.
         let mut requests = RequestBuilder {
-            system: self.system.as_deref().map(text_or_file).transpose()?,
+            system: self.system.as_ref().map(TextOrFile::text).transpose()?,
             model,
             endpoints,
             backends,
@@ -227,8 +226,8 @@ impl RequestArgs {
     fn source(&self, direct: &Direct) -> Result<Source> {
         let source = self.table.source(&self.text)?;
         let files = [&self.tools, &self.schema, &self.stub_script, &direct.replay, &direct.resume].into_iter();
-        let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
-        let named = files.flatten().map(|file| file.as_os_str()).chain(system);
+        let system = self.system.iter().filter_map(TextOrFile::file);
+        let named = files.flatten().map(PathBuf::as_path).chain(system).map(Path::as_os_str);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
         Ok(source)
     }

@@ -41,7 +41,7 @@ impl ToolOptions {
     /// until a deadline. Also returns the servers, which were started.
     pub(super) fn resolve(&self, limit: Option<Duration>, context: &Context) -> Result<(Catalogue, Part)> {
         // The paths are passed on as text.
-        require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
+        require_text(self.tools.iter().map(PathBuf::as_path))?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };

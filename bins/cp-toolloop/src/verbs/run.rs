@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::context::given::text_of;
-use cp_common::context::options::{StreamOptions, text_or_file};
+use cp_common::context::options::{StreamOptions, TextOrFile};
 use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::earlier::hold_stdout;
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     model: ModelOptions,
     /// The system text, or @FILE
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Model and backend")]
-    system: Option<String>,
+    system: Option<TextOrFile>,
     #[command(flatten)]
     limits: Limits,
     /// The budget file that this run shares with other processes, see cp-llm(1)
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Some(recording) = &args.replay {
         return replayed(recording, &source, context);
     }
-    let system = args.system.as_deref().map(text_or_file).transpose()?;
+    let system = args.system.as_ref().map(TextOrFile::text).transpose()?;
     let earlier = args.resume.as_deref().map(|file| EarlierRun::read(file, context)).transpose()?;
     // The lock on the output prevents another process from resuming it.
     if source == Source::Input && earlier.is_none() {
@@ -250,8 +250,7 @@ fn prepare(args: &Args, context: &Context) -> Result<(Plan, Option<Part>)> {
     catalogue.report(context);
     let (base, root) = (context.base()?, context.root()?);
     // The state of a run is JSON.
-    require_text("--base", [&*base])?;
-    require_text("--root", root.as_deref())?;
+    require_text([Some(&*base), root.as_deref()].into_iter().flatten())?;
     let plan = Plan {
         run: String::new(),
         name: args.name.clone(),
@@ -266,8 +265,8 @@ fn prepare(args: &Args, context: &Context) -> Result<(Plan, Option<Part>)> {
         limits: args.limits.or(Limits::DEFAULT),
         approver: args.approver.clone(),
         read_only: args.tools.read_only,
-        record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
-        budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
+        record: args.record.as_ref().map(|file| written(file, context)).transpose()?,
+        budget_file: args.budget_file.as_ref().map(|file| written(file, context)).transpose()?,
     };
     Ok((plan, Some(servers)))
 }
@@ -280,8 +279,8 @@ fn name(text: &str) -> std::result::Result<String, String> {
 }
 
 /// The absolute path of a file that the run will write.
-fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathBuf> {
-    require_text(option, [file])?;
+fn written(file: &Path, context: &Context) -> Result<PathBuf> {
+    require_text([file])?;
     cp_policy::check_writable(&context.home, file)?;
     Ok(std::path::absolute(file)?)
 }

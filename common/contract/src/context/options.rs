@@ -1,5 +1,7 @@
 //! Options that every program has, and options that all verbs of a class share.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
@@ -10,22 +12,38 @@ use sha2::{Digest as _, Sha256};
 
 use super::given::{self, without_line_end};
 use crate::output::Format;
+use crate::program::not_text;
 use crate::wire::{Code, Error, Page, Result};
 
 /// The longest text that an option reads from a file, in bytes.
 const LONGEST_TEXT: u64 = 4 << 20;
 
-/// Returns the text of an option: `@FILE` reads a file and strips its last line end, `@-` reads standard input, and `@@`
+/// The value of an option that is a text, or `@FILE`: a file without its last line end, `@-` is standard input, and `@@`
 /// stands for a leading `@`.
-pub fn text_or_file(given: &str) -> Result<String> {
-    match given.strip_prefix('@') {
-        Some(rest) if rest.starts_with('@') => Ok(rest.to_owned()),
-        Some(file) => {
-            let file = Path::new(file);
+#[derive(Clone, Debug)]
+pub struct TextOrFile(OsString);
+
+impl TextOrFile {
+    /// The file that it names, by any bytes.
+    pub fn file(&self) -> Option<&Path> {
+        let name = self.0.as_bytes().strip_prefix(b"@").filter(|name| !name.starts_with(b"@"))?;
+        Some(Path::new(OsStr::from_bytes(name)))
+    }
+
+    /// Returns the text.
+    pub fn text(&self) -> Result<String> {
+        if let Some(file) = self.file() {
             let bytes = given::bytes(file, LONGEST_TEXT)?;
-            given::text_of(without_line_end(&bytes)).map(str::to_owned).map_err(|e| e.in_file(file))
+            return given::text_of(without_line_end(&bytes)).map(str::to_owned).map_err(|e| e.in_file(file));
         }
-        None => Ok(given.to_owned()),
+        let text = self.0.to_str().ok_or_else(not_text)?;
+        Ok(text.strip_prefix('@').unwrap_or(text).to_owned())
+    }
+}
+
+impl From<OsString> for TextOrFile {
+    fn from(given: OsString) -> Self {
+        Self(given)
     }
 }
 
@@ -281,6 +299,7 @@ pub struct WriteOptions {
 #[cfg(test)]
 mod tests {
     use std::cmp::Reverse;
+    use std::os::unix::ffi::OsStringExt as _;
 
     use super::*;
 
@@ -299,14 +318,18 @@ mod tests {
     #[test]
     fn text_option_with_at_sign_reads_file_and_two_are_literal() {
         let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("soul.md");
+        // The name of a file may be any bytes.
+        let file = place.path().join(OsStr::from_bytes(b"soul\xff.md"));
         std::fs::write(&file, "Be brief.\r\n\n").unwrap();
-        assert_eq!(text_or_file(&format!("@{}", file.display())).unwrap(), "Be brief.\r\n");
-        assert_eq!(text_or_file("@@home").unwrap(), "@home");
-        assert_eq!(text_or_file("plain").unwrap(), "plain");
-        assert_eq!(text_or_file("@/none").unwrap_err().code(), Code::NotFound);
+        let text = |option: OsString| TextOrFile::from(option).text();
+        let named = || [OsStr::new("@"), file.as_os_str()].into_iter().collect::<OsString>();
+        assert_eq!(text(named()).unwrap(), "Be brief.\r\n");
+        assert_eq!(text("@@home".into()).unwrap(), "@home");
+        assert_eq!(text("plain".into()).unwrap(), "plain");
+        assert_eq!(text("@/none".into()).unwrap_err().code(), Code::NotFound);
+        assert_eq!(text(OsString::from_vec(b"a\xff".to_vec())).unwrap_err().code(), Code::Usage);
         std::fs::write(&file, b"a\xff").unwrap();
-        let invalid = text_or_file(&format!("@{}", file.display())).unwrap_err();
+        let invalid = text(named()).unwrap_err();
         assert_eq!((invalid.code(), &invalid.details()["offset"]), (Code::Validation, &1.into()));
     }
 

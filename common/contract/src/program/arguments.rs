@@ -160,6 +160,11 @@ fn check_spelling(program: &Program, root: &Command, matches: &ArgMatches, argum
         .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)))
 }
 
+/// The error of an argument that must be a text.
+pub(crate) fn not_text() -> Error {
+    Error::usage("an argument is not UTF-8").hint("write it as UTF-8; only the paths of files may be any bytes")
+}
+
 /// Converts clap's error to ours: the mistake, the nearest known name, and a hint.
 pub fn usage_error(program: &str, root: &Command, arguments: &[OsString], error: &clap::Error) -> Error {
     let verb = reached(root);
@@ -176,10 +181,7 @@ pub fn usage_error(program: &str, root: &Command, arguments: &[OsString], error:
             let needed = Error::usage(format!("`{name}` needs a verb")).with("verbs", below);
             return needed.hint(format!("`{name} --help` lists them"));
         }
-        ErrorKind::InvalidUtf8 => {
-            let not_text = Error::usage("an argument is not UTF-8");
-            return not_text.hint("write it as UTF-8; only the paths of files may be any bytes");
-        }
+        ErrorKind::InvalidUtf8 => return not_text(),
         _ => {}
     }
     let usage = Error::usage(message_of(error).replace("subcommand", "verb"));
@@ -239,13 +241,11 @@ fn expected(cause: &str) -> String {
 
 /// Rejects a path that is not UTF-8 if another process receives it as text, because it would name a different file
 /// there.
-pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
-    if paths.into_iter().all(|path| path.to_str().is_some()) {
-        return Ok(());
-    }
-    Err(Error::usage(format!("the value of {option} is not UTF-8"))
-        .with("option", option)
-        .hint("this path is passed on as text; rename the file, or link to it"))
+pub fn require_text<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    let Some(path) = paths.into_iter().find(|path| path.to_str().is_none()) else { return Ok(()) };
+    Err(Error::usage("this path is not UTF-8")
+        .in_file(path)
+        .hint("it is passed on as text: rename it, or give a link to it"))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    require_text("--state", args.state.iter().map(PathBuf::as_path))?;
+    require_text(args.state.iter().map(PathBuf::as_path))?;
     if args.login && args.host().is_none() {
         return Err(Error::usage("--login without a host").hint("write cp-exec agent --login claude"));
     }

@@ -110,7 +110,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
+    require_text(args.tools.iter().map(PathBuf::as_path))?;
     let mut engine = Engine::new(context, &args.tools)?;
     if let Some(hosted) = &args.hosted {
         engine.serve(HostCall::of(hosted)?);
