@@ -20,6 +20,7 @@ mod llama;
 mod loop_elixir;
 mod loops;
 mod manual;
+mod names;
 mod pipelines;
 mod places;
 mod programs;

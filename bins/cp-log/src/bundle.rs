@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{FileName, Reply};
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::blob;
 use cp_ledger::proof::note::checkpoint_path;
@@ -38,8 +38,8 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Bundled {
-    /// The file.
-    file: String,
+    #[serde(flatten)]
+    file: FileName,
     /// How many ledgers are in it.
     ledgers: u64,
     /// How many of their files.
@@ -50,7 +50,7 @@ pub(crate) struct Bundled {
 
 impl Reply for Bundled {
     fn text(&self) -> String {
-        format!("{}: {} ledgers, {} files, {} bytes", self.file, self.ledgers, self.files, self.bytes)
+        format!("{}: {} ledgers, {} files, {} bytes", self.file.file, self.ledgers, self.files, self.bytes)
     }
 }
 
@@ -213,5 +213,5 @@ pub(crate) fn deliver(
         _ => failed(e.error),
     })?;
     let (ledgers, files) = (plan.groups.len() as u64, plan.items.len() as u64);
-    context.out.answer(&Bundled { file: file.display().to_string(), ledgers, files, bytes })
+    context.out.answer(&Bundled { file: file.as_path().into(), ledgers, files, bytes })
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{CheckpointName, KeyName, PublicName, Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::leaves::{files_of, grow};
 use cp_ledger::proof::note::{self, Checkpoint, Note, Signer, Verifier, checkpoint_path, is_key_name, read_checkpoint};
@@ -41,8 +41,8 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Signed {
-    /// The file of the checkpoint.
-    checkpoint: String,
+    #[serde(flatten)]
+    checkpoint: CheckpointName,
     /// The origin of the ledger.
     origin: String,
     /// How many lines it covers.
@@ -90,7 +90,7 @@ fn sign(ledger: &Path, signers: &[Signer]) -> Result<Signed> {
 /// The answer of a dry run.
 fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
     Signed {
-        checkpoint: checkpoint_path(ledger).display().to_string(),
+        checkpoint: checkpoint_path(ledger).as_path().into(),
         origin: checkpoint.origin.clone(),
         size: checkpoint.size,
         root: BASE64.encode(checkpoint.root),
@@ -159,17 +159,17 @@ pub(crate) struct KeygenArgs {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Made {
-    /// The file that signs. Keep it where the one whose ledger it signs cannot read it.
-    key: String,
-    /// The file that proves.
-    public: String,
+    #[serde(flatten)]
+    key: KeyName,
+    #[serde(flatten)]
+    public: PublicName,
     /// The text of the public file; a dry run draws no key.
     verifier: Option<String>,
 }
 
 impl Reply for Made {
     fn text(&self) -> String {
-        self.verifier.clone().unwrap_or_else(|| format!("would make {} and {}", self.key, self.public))
+        self.verifier.clone().unwrap_or_else(|| format!("would make {} and {}", self.key.key, self.public.public))
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn keygen(args: &KeygenArgs, context: &mut Context) -> Result<()> {
     let mut public = file.as_os_str().to_owned();
     public.push(".pub");
     let public = PathBuf::from(public);
-    let made = |verifier| Made { key: file.display().to_string(), public: public.display().to_string(), verifier };
+    let made = |verifier| Made { key: file.as_path().into(), public: public.as_path().into(), verifier };
     let preview = || {
         for path in [&file, &public] {
             if path.symlink_metadata().is_ok() {

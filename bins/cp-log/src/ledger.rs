@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::wire::{Reply, quoted};
+use cp_common::wire::{LedgerName, Reply, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
@@ -100,8 +100,8 @@ pub(crate) struct TipArgs {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Tip {
-    /// The file.
-    ledger: String,
+    #[serde(flatten)]
+    ledger: LedgerName,
     /// The place of the last line.
     seq: u64,
     /// The hash of the last line.
@@ -141,7 +141,7 @@ fn tip_of(path: &Path) -> Result<Tip> {
         };
         let size = raw.offset + line.bytes().len() as u64 + 1;
         let (seq, hash, ts) = (line.seq(), line.hash().to_string(), line.ts().to_owned());
-        return Ok(Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
+        return Ok(Tip { ledger: path.into(), seq, hash, ts, size, tail });
     }
     Err(Error::not_found("the ledger has no complete line").in_file(path))
 }

@@ -8,7 +8,7 @@ use cp_common::context::options::{AppendOptions, WriteOptions};
 use cp_common::home::resolved;
 use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{LedgerName, Receipt, Reply, SegmentName};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::append::Birth;
 use cp_ledger::append::register::{missing, remove};
@@ -48,8 +48,8 @@ pub(crate) struct CreateArgs {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Begun {
-    /// The file.
-    ledger: String,
+    #[serde(flatten)]
+    ledger: LedgerName,
     /// The name in checkpoints; null if a dry run has not drawn one.
     origin: Option<String>,
     /// The public key on its first line.
@@ -74,7 +74,7 @@ pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
     let taken = || {
         Error::new(Code::Conflict, "the file exists").in_file(&path).hint("choose another name, or append to the file")
     };
-    let begun = |origin| Ok(Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone() });
+    let begun = |origin| Ok(Begun { ledger: path.as_path().into(), origin, verifier: birth.verifier.clone() });
     let is_there = || path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0);
     let preview = || if is_there() { Err(taken()) } else { begun(birth.origin.clone()) };
     idempotency::answer(&args.append, &arguments, context, preview, |_| {
@@ -102,22 +102,21 @@ pub(crate) struct RotateArgs {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Rotated {
-    /// The file that goes on.
-    ledger: String,
-    /// The file that was closed.
-    segment: String,
+    #[serde(flatten)]
+    ledger: LedgerName,
+    #[serde(flatten)]
+    segment: SegmentName,
 }
 
 impl Reply for Rotated {
     fn text(&self) -> String {
-        self.segment.clone()
+        self.segment.segment.clone()
     }
 }
 
 pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
     let path = ledger::writable_path(args.ledger.file.as_deref(), context)?;
-    let rotated =
-        |segment: PathBuf| Ok(Rotated { ledger: path.display().to_string(), segment: segment.display().to_string() });
+    let rotated = |segment: PathBuf| Ok(Rotated { ledger: (&*path).into(), segment: (&*segment).into() });
     idempotency::answer(
         &args.append,
         &("rotate", &path),
@@ -156,8 +155,8 @@ pub(crate) struct RepairArgs {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Repaired {
-    /// The file.
-    ledger: String,
+    #[serde(flatten)]
+    ledger: LedgerName,
     /// True if anything was wrong.
     changed: bool,
     /// The entry that says so.
@@ -166,7 +165,7 @@ pub(crate) struct Repaired {
 
 impl Reply for Repaired {
     fn text(&self) -> String {
-        if self.changed { format!("{}: repaired", self.ledger) } else { format!("{}: nothing to repair", self.ledger) }
+        format!("{}: {}", self.ledger.ledger, if self.changed { "repaired" } else { "nothing to repair" })
     }
 }
 
@@ -213,5 +212,5 @@ fn rollback(path: &Path) -> Result<Plan<'_, Repaired>> {
 }
 
 fn repaired(path: &Path, receipt: Option<Receipt>) -> Repaired {
-    Repaired { ledger: path.display().to_string(), changed: receipt.is_some(), receipt }
+    Repaired { ledger: path.into(), changed: receipt.is_some(), receipt }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
 use cp_common::wire::record::Kind as Record;
+use cp_common::wire::{FileName, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::note::{checkpoint_path, read_checkpoint};
@@ -284,8 +284,8 @@ impl<'a> Walk<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verified {
-    /// The file.
-    file: String,
+    #[serde(flatten)]
+    file: FileName,
     /// True if nothing is wrong.
     intact: bool,
     /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
@@ -297,7 +297,7 @@ pub(crate) struct Verified {
 impl Verified {
     fn new(path: &Path, report: Report) -> Self {
         let tail = if report.in_flight { "in_flight" } else { "complete" };
-        Self { file: path.display().to_string(), intact: report.fault_count == 0, tail, report }
+        Self { file: path.into(), intact: report.fault_count == 0, tail, report }
     }
 
     /// The error that stands for the faults, with the message of the first.
@@ -309,7 +309,7 @@ impl Verified {
         let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
         let members = serde_json::to_value(self).unwrap_or_default();
         let members = members.as_object().into_iter().flatten();
-        let error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
+        let error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file.file));
         let error = members.fold(error, |error, (name, value)| error.with(name, value.clone()));
         Some(
             error
@@ -334,7 +334,7 @@ impl Reply for Verified {
             let kind = serde_json::to_value(fault.kind).unwrap_or_default();
             let kind = kind.as_str().unwrap_or_default();
             let seq = fault.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
-            format!("{}:{}: {kind} at byte {}{seq}: {}", self.file, fault.line, fault.offset, fault.message)
+            format!("{}:{}: {kind} at byte {}{seq}: {}", self.file.file, fault.line, fault.offset, fault.message)
         };
         self.report.faults.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -369,7 +369,7 @@ impl Sum {
             if open.why == UNSIGNED {
                 self.unsigned += 1;
             } else {
-                self.open.push(format!("{}: not proved: {}: {}", one.file, open.what, open.why));
+                self.open.push(format!("{}: not proved: {}: {}", one.file.file, open.what, open.why));
             }
         }
     }

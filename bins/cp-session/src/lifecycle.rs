@@ -5,7 +5,7 @@
 
 use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{ArchiveName, PathName, Receipt, Reply};
 use cp_common::{Context, Result};
 use cp_ledger::sessions::{self, Session};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -74,9 +74,8 @@ pub(crate) struct Changed {
     /// The change, as the event of its entry: `session_start`, `session_end`, `session_resumed`, `session_clear`,
     /// `session_name`, `session_export` or `session_compact`.
     pub(crate) change: String,
-    /// The ledger that holds a new session, or the summary that was written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<String>,
+    #[serde(flatten)]
+    pub(crate) path: Option<PathName>,
     /// The tier of a new session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tier: Option<String>,
@@ -92,9 +91,8 @@ pub(crate) struct Changed {
     /// How many turns it has; of `clear`, how many are archived, of `compact`, how many the summary stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) turns: Option<u64>,
-    /// The file that holds the archived turns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) archive: Option<String>,
+    #[serde(flatten)]
+    pub(crate) archive: Option<ArchiveName>,
     /// The new name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -127,7 +125,7 @@ impl Changed {
         Self {
             session_id: session.map(|session| session.id.clone()),
             change: START.to_owned(),
-            path: session.map(|session| session.file().display().to_string()),
+            path: session.map(|session| session.file().as_path().into()),
             tier: Some(start.tier),
             agent: Some(start.agent),
             mode: Some(start.mode),
@@ -144,8 +142,8 @@ impl Reply for Changed {
         let Some(id) = &self.session_id else { return "would start a session".to_owned() };
         match self {
             Self { summary: Some(summary), .. } => summary.clone(),
-            Self { sha256: Some(_), path: Some(written), .. } => written.clone(),
-            Self { archive: Some(archive), .. } => format!("{id}: turns archived in {archive}"),
+            Self { sha256: Some(_), path: Some(PathName { path, .. }), .. } => path.clone(),
+            Self { archive: Some(ArchiveName { archive, .. }), .. } => format!("{id}: turns archived in {archive}"),
             Self { name: Some(name), .. } => format!("{id} is {name}"),
             _ => id.clone(),
         }
@@ -164,10 +162,10 @@ pub(crate) fn clear(args: &Args, context: &mut Context) -> Result<()> {
     let preview = |session: &Session| {
         let file = session.file();
         transcript::must_be_open(&file)?;
-        let archive = cp_ledger::read::segments::name_of(&file)?.display().to_string();
+        let archive = cp_ledger::read::segments::name_of(&file)?;
         Ok(Changed {
             turns: Some(transcript::count(&file)?),
-            archive: Some(archive),
+            archive: Some(archive.as_path().into()),
             ..Changed::new(session, CLEAR, None)
         })
     };
@@ -238,7 +236,7 @@ fn archive_turns(session: &Session) -> Result<Changed> {
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     let entry = Entry::new(CLEAR).session(&session.id).with("archive", &*name).with("turns", &turns);
     let receipt = ledger.append(entry)?;
-    let archive = Some(archive.display().to_string());
+    let archive = Some(archive.as_path().into());
     Ok(Changed { turns: Some(turns), archive, ..Changed::new(session, CLEAR, Some(receipt)) })
 }
 

@@ -134,7 +134,7 @@ fn summarise(session: &Session) -> Result<(Changed, Vec<u8>)> {
     });
     let bytes = format!("{summary}\n").into_bytes();
     let exported = Changed {
-        path: Some(session.directory.join("summary.json").display().to_string()),
+        path: Some(session.directory.join("summary.json").as_path().into()),
         sha256: Some(Hash::of(&bytes).to_string()),
         turns: Some(turn_count),
         redactions: Some(redactions),
@@ -147,7 +147,11 @@ fn write_summary(session: &Session) -> Result<Changed> {
     let (mut exported, bytes) = summarise(session)?;
     write_whole(&session.directory.join("summary.json"), &bytes)?;
     let Changed { path, sha256, turns, redactions, .. } = &exported;
-    let entry = Entry::new(EXPORT).session(&session.id).with("path", path).with("sha256", sha256).with("turns", turns);
+    let entry = Entry::new(EXPORT)
+        .session(&session.id)
+        .with("path", &path.as_ref().map(|name| &name.path))
+        .with("sha256", sha256)
+        .with("turns", turns);
     let entry = entry.with("redactions", redactions);
     exported.receipt = Some(Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)?);
     Ok(exported)

@@ -152,7 +152,7 @@ fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Found>> {
         let text = json::unquote(whole.as_deref().unwrap_or(stored)).unwrap_or_default();
         if wanted.as_ref().is_none_or(|wanted| !words(&text).is_disjoint(wanted)) {
             let session_id = line.member("session").and_then(json::unquote);
-            let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
+            let (ledger, ts) = (file.into(), line.ts().to_owned());
             found.push(Found { session_id, ledger, seq: line.seq(), ts, role: None, text });
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{LedgerName, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::sessions::Session;
 use serde::Serialize;
@@ -32,8 +32,8 @@ pub(crate) struct Args {
 pub(crate) struct Found {
     /// Its session; null for a memory without one.
     pub(crate) session_id: Option<String>,
-    /// The ledger it is in.
-    pub(crate) ledger: String,
+    #[serde(flatten)]
+    pub(crate) ledger: LedgerName,
     /// Its entry's place.
     pub(crate) seq: u64,
     /// When it was stored.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             let turn = transcript::turn_of(line, &file)?;
             if let Some(text) = snippet(&turn.plain_text(), &query) {
                 let (session_id, role) = (Some(session.id.clone()), Some(turn.role));
-                let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
+                let (ledger, ts) = (file.as_path().into(), line.ts().to_owned());
                 found.push((key, Found { session_id, ledger, seq: line.seq(), ts, role, text }));
             }
             Ok(())

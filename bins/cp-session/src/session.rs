@@ -10,7 +10,7 @@ use cp_common::clock::in_seconds;
 use cp_common::context::options::{Pages, QueryOptions};
 use cp_common::home::resolved;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{CwdName, DirectoryName, PathName, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::sessions::{self, Session};
 use serde::Serialize;
@@ -136,12 +136,12 @@ pub(crate) struct Args {
 pub(crate) struct Shown {
     #[serde(flatten)]
     listed: Listed,
-    /// The ledger that holds the turns.
-    path: String,
-    /// The directory of everything that belongs to it.
-    directory: String,
-    /// The directory it was started in.
-    cwd: Option<String>,
+    #[serde(flatten)]
+    path: PathName,
+    #[serde(flatten)]
+    directory: DirectoryName,
+    #[serde(flatten)]
+    cwd: Option<CwdName>,
     /// The session that it was forked from.
     forked_from: Option<Fork>,
     /// How many turns it has.
@@ -163,8 +163,8 @@ pub(crate) fn show(args: &Args, context: &mut Context) -> Result<()> {
     let (last_seq, _) = transcript::tip(&file)?.unwrap_or_default();
     context.out.answer(&Shown {
         listed: listed(&session, &sessions::named(&context.home).collect())?,
-        path: file.display().to_string(),
-        directory: session.directory.display().to_string(),
+        path: file.as_path().into(),
+        directory: session.directory.as_path().into(),
         cwd: start.cwd,
         forked_from: start.forked_from,
         turns: transcript::count(&file)?,

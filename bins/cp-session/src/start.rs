@@ -8,7 +8,7 @@ use cp_common::context::options::AppendOptions;
 use cp_common::home::{DEFAULT_AGENT, Home, is_id, lock_file, make_directory, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Turn, raw};
+use cp_common::wire::{CwdName, Receipt, Turn, raw};
 use cp_common::{Code, Context, Error, Result, clock};
 use cp_ledger::sessions::{self, HostNote, Session};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -189,8 +189,8 @@ fn remove_empty(session: &Session) {
 }
 
 /// The directory that a new session is started in, for its first entry.
-fn working_directory() -> Option<String> {
-    std::env::current_dir().ok().map(|directory| directory.display().to_string())
+fn working_directory() -> Option<CwdName> {
+    std::env::current_dir().ok().map(|directory| directory.as_path().into())
 }
 
 fn create_directory(tier: &str, context: &Context) -> Result<Session> {

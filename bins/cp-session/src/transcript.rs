@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::{Block, Content, Turn};
+use cp_common::wire::{Block, Content, CwdName, Turn};
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
@@ -48,9 +48,8 @@ pub(crate) struct Start {
     /// How much of it goes to the model.
     #[serde(default)]
     pub(crate) mode: Mode,
-    /// Where it was started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cwd: Option<String>,
+    #[serde(flatten)]
+    pub(crate) cwd: Option<CwdName>,
     /// The session and the number of its turns that this one began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forked_from: Option<Fork>,

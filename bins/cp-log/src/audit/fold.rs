@@ -196,7 +196,11 @@ impl Fold {
             let is_between = |(asked, other): &(Place, String)| *other != id && (before..place).contains(asked);
             if of != call || !self.asked.iter().any(is_between) {
                 let (line, (ledger, _)) = (before.seq.unwrap_or_default(), &claims.ledgers[before.ledger]);
-                return claims.broken(place, "approval", format!("line {line} of {ledger} used its grant before"));
+                return claims.broken(
+                    place,
+                    "approval",
+                    format!("line {line} of {} used its grant before", ledger.ledger),
+                );
             }
         }
         self.name(place, "approval", named, false, Some(receipt));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{LedgerName, Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::blob;
 use cp_ledger::proof::leaves::origin_of;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut claims = Claims { context, ledgers: Vec::new(), held: 0, doubtful: Vec::new() };
     let mut fold = Fold::default();
     for group in groups {
-        claims.ledgers.push((group.rank.ledger.display().to_string(), origin_of(&group.files[0].path)?));
+        claims.ledgers.push((Path::new(&group.rank.ledger).into(), origin_of(&group.files[0].path)?));
         let mut before = None;
         for target in group.files {
             let report = verify(&target.path, before, &Options { json: true, closed: false }, &mut |_, _| {})?;
@@ -88,8 +88,8 @@ fn entries(file: &Path, fold: &mut Fold, claims: &mut Claims<'_>) -> Result<()> 
 pub(crate) struct Judged {
     /// The kind of claim: `chain`, `blob`, `command_hash` and others; see cp-ledger(5).
     claim: &'static str,
-    /// The ledger with the entry.
-    ledger: String,
+    #[serde(flatten)]
+    ledger: LedgerName,
     /// The entry that claims it; none for a ledger without lines.
     seq: Option<u64>,
     /// True if it holds; null where that cannot be found out any more.
@@ -102,7 +102,7 @@ pub(crate) struct Judged {
 impl Reply for Judged {
     fn text(&self) -> String {
         let seq = self.seq.map_or(String::new(), |seq| format!("line {seq}, "));
-        format!("{}: {seq}{}: {}", self.ledger, self.claim, self.why.as_deref().unwrap_or("it holds"))
+        format!("{}: {seq}{}: {}", self.ledger.ledger, self.claim, self.why.as_deref().unwrap_or("it holds"))
     }
 }
 
@@ -125,7 +125,7 @@ enum Verdict {
 struct Claims<'a> {
     context: &'a mut Context,
     /// The names of ledgers: for people, and in checkpoints.
-    ledgers: Vec<(String, Option<String>)>,
+    ledgers: Vec<(LedgerName, Option<String>)>,
     held: u64,
     /// The others, in their order.
     doubtful: Vec<Judged>,
@@ -135,7 +135,7 @@ impl Claims<'_> {
     /// True if the ledger of a receipt was read: itself, or a copy of it, also in a bundle.
     fn have_read(&self, receipt: &Receipt) -> bool {
         let is_it = |origin: &Option<String>| origin.is_some() && *origin == receipt.origin;
-        self.ledgers.iter().any(|(path, origin)| is_it(origin) || *path == receipt.ledger)
+        self.ledgers.iter().any(|(name, origin)| is_it(origin) || name.ledger == receipt.ledger)
     }
 
     fn record(&mut self, at: Place, claim: &'static str, verdict: Verdict) -> Result<()> {
@@ -164,7 +164,7 @@ impl Claims<'_> {
     fn close(mut self) -> Result<()> {
         let first = self.doubtful.iter().find(|judged| judged.holds.is_some()).map(Judged::text);
         // The name of a ledger is read once.
-        self.doubtful.sort_by(|a, b| a.ledger.cmp(&b.ledger));
+        self.doubtful.sort_by(|a, b| a.ledger.ledger.cmp(&b.ledger.ledger));
         let of = |holds: Option<bool>| self.doubtful.iter().filter(move |judged| judged.holds == holds);
         let (broken, unknown) = (of(Some(false)).count() as u64, of(None).count() as u64);
         let (out, ledgers) = (&mut self.context.out, self.ledgers.len() as u64);
@@ -176,9 +176,9 @@ impl Claims<'_> {
             for (title, holds) in [("Contradicted:\n", Some(false)), ("Cannot be checked:\n", None)] {
                 let mut ledger = "";
                 for judged in of(holds) {
-                    if judged.ledger != ledger {
+                    if judged.ledger.ledger != ledger {
                         let title = if ledger.is_empty() { title } else { "" };
-                        ledger = &judged.ledger;
+                        ledger = &judged.ledger.ledger;
                         out.piece(&format!("{title}  {ledger}\n"))?;
                     }
                     out.piece(&format!("    {}\n", &judged.text()[ledger.len() + 2..]))?;

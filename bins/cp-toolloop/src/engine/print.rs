@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cp_common::output::{Format, fitting};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Reply, ToolCall, quoted};
+use cp_common::wire::{LedgerName, Reply, ToolCall, quoted};
 use cp_common::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -92,9 +92,8 @@ pub(crate) struct Event {
     /// Which turn of the model begins, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     iteration: Option<u64>,
-    /// The run's ledger.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ledger: Option<String>,
+    #[serde(flatten)]
+    ledger: Option<LedgerName>,
     /// How many of the records that follow may have been printed before the run stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<usize>,
@@ -112,7 +111,7 @@ impl Event {
         Self {
             what: "run_start",
             run_id: plan.run.clone(),
-            ledger: Some(ledger.display().to_string()),
+            ledger: Some(ledger.into()),
             request: Some(plan.request()),
             tools: Some(plan.tools.iter().map(|tool| tool.name.clone()).collect()),
             ..Self::default()

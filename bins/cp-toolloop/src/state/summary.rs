@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::wire::LedgerName;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::read::newest;
 use serde::{Deserialize, Serialize};
@@ -50,8 +51,8 @@ pub(crate) struct Summary {
     pub(crate) code: Option<String>,
     /// Its usage so far.
     pub(crate) tally: Option<Tally>,
-    /// Its ledger.
-    pub(crate) ledger: String,
+    #[serde(flatten)]
+    pub(crate) ledger: LedgerName,
 }
 
 /// Reads the summary of a run from its ledger.
@@ -91,7 +92,7 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
         started_at,
         code: last.code,
         tally: last.tally,
-        ledger: files.ledger.display().to_string(),
+        ledger: files.ledger.as_path().into(),
     })
 }
 

@@ -8,7 +8,7 @@ use cp_common::context::options::AppendOptions;
 use cp_common::coprocess::ask_with;
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::Reply;
+use cp_common::wire::{LedgerName, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::read;
 use serde::{Deserialize, Serialize};
@@ -59,8 +59,8 @@ pub(crate) struct Undone {
     left_out: Vec<LeftOut>,
     /// Commands and calls of servers' tools whose changes are not known, and not undone.
     effects: Vec<Effect>,
-    /// The ledger of the changes.
-    ledger: String,
+    #[serde(flatten)]
+    ledger: LedgerName,
     /// True for `--dry-run`.
     #[serde(skip)]
     is_shown: bool,
@@ -147,7 +147,7 @@ impl Args {
             files: restored.collect(),
             left_out: failed.chain(left).map(|(path, reason)| LeftOut { path, reason }).collect(),
             effects: unknown(files, self.call.as_deref())?,
-            ledger: files.ledger.display().to_string(),
+            ledger: files.ledger.as_path().into(),
             is_shown: false,
         };
         Ok((undone, plan["confirm_token"].as_str().map(str::to_owned)))

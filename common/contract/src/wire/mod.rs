@@ -22,7 +22,10 @@ pub use self::message::{Delta, Extracted, Message, ToolCall, ToolResult, ToolSpe
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::record::{Kind, Record};
 pub(crate) use self::reply::Built;
-pub use self::reply::{Page, Receipt, Reply, bytes_of};
+pub use self::reply::{
+    ArchiveName, CheckpointName, CwdName, DirectoryName, FileName, KeyName, LedgerName, Page, PathName, PublicName,
+    Receipt, Reply, SegmentName, bytes_of,
+};
 pub use self::turn::{Content, Turn};
 
 /// Encodes a value as raw JSON.

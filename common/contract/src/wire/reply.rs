@@ -100,6 +100,51 @@ impl Reply for Receipt {
     }
 }
 
+/// Defines the members of a path in an answer: its readable form and, if it is not UTF-8, its bytes. For `serde(flatten)`.
+macro_rules! names {
+    ($($(#[$about:meta])* $type:ident = $member:ident, $bytes:ident;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        pub struct $type {
+            $(#[$about])*
+            pub $member: String,
+            /// Base64 of the path, if it is not UTF-8.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub $bytes: Option<String>,
+        }
+
+        impl From<&Path> for $type {
+            fn from(path: &Path) -> Self {
+                Self { $member: path.display().to_string(), $bytes: bytes_of(path) }
+            }
+        }
+    )*};
+}
+
+names! {
+    /// The path of a ledger.
+    LedgerName = ledger, ledger_bytes;
+    /// The path of the closed segment of a ledger.
+    SegmentName = segment, segment_bytes;
+    /// The path of the file with the archived turns.
+    ArchiveName = archive, archive_bytes;
+    /// The path of a checkpoint.
+    CheckpointName = checkpoint, checkpoint_bytes;
+    /// The path of the file that signs. Keep it where the one whose ledger it signs cannot read it.
+    KeyName = key, key_bytes;
+    /// The path of the file that proves.
+    PublicName = public, public_bytes;
+    /// The path of a file.
+    FileName = file, file_bytes;
+    /// The path of the ledger with the turns, or of the file that was written.
+    PathName = path, path_bytes;
+    /// The directory in which something was begun.
+    CwdName = cwd, cwd_bytes;
+    /// The path of a directory.
+    DirectoryName = directory, directory_bytes;
+}
+
 /// Returns the base64 of a name that is not UTF-8, for a member `…_bytes` beside the readable one; `None` for UTF-8.
 pub fn bytes_of(name: impl AsRef<OsStr>) -> Option<String> {
     let name = name.as_ref();

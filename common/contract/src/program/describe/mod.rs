@@ -63,7 +63,9 @@ fn settings(program: &Program, context: &Context) -> Built {
         "home_bytes": bytes_of(home.root()),
         "home_origin": home.origin,
         "config_directory": config.to_string(),
+        "config_directory_bytes": bytes_of(home.places()[1]),
         "state_directory": state.to_string(),
+        "state_directory_bytes": bytes_of(home.places()[2]),
         "account": context.agent(None),
         "config": settings.collect::<BTreeMap<_, _>>(),
         "credentials": {
