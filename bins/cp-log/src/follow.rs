@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.ledger.file.is_none() {
         refuse_waiting_input()?;
     }
-    let path = ledger::path(args.ledger.file.as_deref(), context)?;
+    let path = ledger::path_to_read(args.ledger.file.as_deref(), context)?;
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
     if let Some(named) = session.as_deref().filter(|_| args.ledger.file.is_none()) {

@@ -10,9 +10,10 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::read::{End, backward};
+use cp_ledger::sessions::Session;
 use serde::Serialize;
 
-use crate::reading::ledger_of_run;
+use crate::reading::{ledger_of_run, subject};
 
 /// The option that names the ledger.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,11 @@ pub(crate) fn path(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
         Some(run) if file.is_none() && context.options.ledger.is_none() => ledger_of_run(run, context),
         _ => Ok(path_of(file, context)),
     }
+}
+
+/// The path of the ledger that a verb reads, which may be named by its run or its session.
+pub(crate) fn path_to_read(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
+    file.map_or_else(|| path(None, context), |file| subject(file, Session::file, context))
 }
 
 /// The absolute path of the ledger that a verb names, if it may be written.
@@ -121,7 +127,7 @@ impl Reply for Tip {
 }
 
 pub(crate) fn tip(args: &TipArgs, context: &mut Context) -> Result<()> {
-    let tip = tip_of(&path(args.ledger.file.as_deref(), context)?)?;
+    let tip = tip_of(&path_to_read(args.ledger.file.as_deref(), context)?)?;
     context.out.answer(&tip)
 }
 
@@ -198,7 +204,7 @@ impl Reply for Found {
 
 pub(crate) fn blob(args: &BlobArgs, context: &mut Context) -> Result<()> {
     let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
-    let bytes = blob::load(&path(args.ledger.file.as_deref(), context)?, &hash)?;
+    let bytes = blob::load(&path_to_read(args.ledger.file.as_deref(), context)?, &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));
     let untrusted = [if text.is_some() { "/text" } else { "/base64" }];

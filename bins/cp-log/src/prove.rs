@@ -63,7 +63,7 @@ impl Reply for Proved {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = ledger::path(args.ledger.file.as_deref(), context)?;
+    let ledger = ledger::path_to_read(args.ledger.file.as_deref(), context)?;
     let path = checkpoint_path(&ledger);
     let (note, checkpoint) = read_checkpoint(&path)?
         .ok_or_else(|| Error::not_found("no such checkpoint").in_file(&path).hint("make one with cp-log checkpoint"))?;

@@ -72,3 +72,25 @@ fn run_names_the_ledger_of_verbs_that_take_one_and_is_not_begun() {
     let runs = std::fs::read_dir(file.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(runs.into_iter().all(|name| name.to_str().unwrap().starts_with("RUN-a")));
 }
+
+#[test]
+fn the_name_of_a_run_is_the_ledger_of_its_newest_run_for_every_verb_that_reads() {
+    let place = Ledgers::new();
+    place.forged();
+    // The newest is not the last of the ids.
+    for id in ["RUN-b", "RUN-c", "RUN-a"] {
+        let file = place.home.join(format!("planes/ho1/runs/{id}.jsonl"));
+        let start = ["--event", "run_start", "--data", r#"{"name":"nightly"}"#, "--run", id];
+        place.lines(&[&["append", "-f", file.to_str().unwrap()], &start[..]].concat(), "");
+    }
+    for run in ["nightly", "RUN-a"] {
+        for verb in [&["tip"][..], &["query"], &["audit"], &["follow", "--last", "9", "--limit", "1"]] {
+            for named in [&[run][..], &["--run", run]] {
+                let ran = place.run(&[verb, named].concat()).success();
+                assert!(ran.stdout.contains("RUN-a") && !ran.stdout.contains("RUN-b"), "{verb:?} {named:?}: {ran:?}");
+            }
+        }
+    }
+    let tip = |file| place.closing(&["tip", file], "", 3)["error"]["details"]["hint"].to_string();
+    assert!(tip("RUN-d").contains("cp-toolloop runs"), "{}", tip("RUN-d"));
+}

@@ -114,7 +114,7 @@ pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Gro
 pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
     let operands = &match &context.options.run {
         Some(run) if operands.is_empty() && context.options.ledger.is_none() => vec![ledger_of_run(run, context)?],
-        _ => operands.iter().map(|operand| subject(operand, context)).collect::<Result<Vec<_>>>()?,
+        _ => subjects(operands, context)?,
     };
     let Operands { groups, lost, .. } = found(operands, context)?;
     if let Some((part, ledger)) = lost {
@@ -155,7 +155,7 @@ fn gone(message: String, hint: &str) -> Error {
 /// The lines in which the start of a run is looked for.
 const FIRST: usize = 8;
 
-/// Finds the ledger of a run by its id or its name; none if no run has it.
+/// Finds the ledger of a run by its id or its name, which means the newest run, as in cp-toolloop; none if no run has it.
 fn run_ledger(run: &str, context: &Context) -> Result<Option<PathBuf>> {
     if run.is_empty() || run.contains('/') {
         return Ok(None);
@@ -165,23 +165,17 @@ fn run_ledger(run: &str, context: &Context) -> Result<Option<PathBuf>> {
     if by_id.is_some() {
         return Ok(by_id);
     }
-    let mut found = Vec::new();
+    let mut newest = None;
     for entry in directories.filter_map(|runs| std::fs::read_dir(runs).ok()).flatten() {
         let path = entry.map_err(|e| Error::io("cannot list the runs", e))?.path();
-        let is_ledger = path.extension().is_some_and(|extension| extension == "jsonl");
-        if is_ledger && run_name(&path)?.as_deref() == Some(run) {
-            found.push(path);
+        if path.extension().is_some_and(|extension| extension == "jsonl")
+            && let Some((name, started)) = run_start(&path)?
+            && name == run
+        {
+            newest = newest.max(Some((started, path)));
         }
     }
-    match found.len() {
-        0 | 1 => Ok(found.pop()),
-        count => {
-            let id = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let ids: Vec<String> = found.iter().map(id).collect();
-            let hint = format!("give the id of one of them: {}", ids.join(", "));
-            Err(Error::usage(format!("{count} runs have the name `{run}`")).hint(hint))
-        }
-    }
+    Ok(newest.map(|(_, ledger)| ledger))
 }
 
 /// The ledger of a run that is given by its id, its name or the path of its ledger.
@@ -205,20 +199,22 @@ pub(crate) fn run_id(run: &str, context: &Context) -> Result<String> {
     Ok(id.unwrap_or_else(|| run.to_owned()))
 }
 
-/// The name that the start of a run has.
-fn run_name(ledger: &Path) -> Result<Option<String>> {
+/// The name that the start of a run has, and its time.
+fn run_start(ledger: &Path) -> Result<Option<(String, String)>> {
     let mut lines = lines(ledger)?;
     for _ in 0..FIRST {
         let Some(raw) = lines.next()? else { break };
         if let Some(line) = raw.stored().filter(|line| line.is_event("run_start")) {
-            return Ok(line.data_member("name").and_then(json::unquote));
+            let name = line.data_member("name").and_then(json::unquote);
+            return Ok(name.map(|name| (name, line.ts().to_owned())));
         }
     }
     Ok(None)
 }
 
-/// The path that an operand stands for: a run by its id or name, a session by its id.
-fn subject(operand: &Path, context: &Context) -> Result<PathBuf> {
+/// The path that an operand stands for: a run by its id or name, a session by its id, of which it is the directory or
+/// the ledger.
+pub(crate) fn subject(operand: &Path, of: impl FnOnce(&Session) -> PathBuf, context: &Context) -> Result<PathBuf> {
     let is_path = operand.components().count() > 1 || operand.extension().is_some_and(|end| end == "jsonl");
     let name = operand.to_string_lossy();
     if is_path || is_stdin(operand) || operand.exists() || name.contains('/') {
@@ -227,17 +223,22 @@ fn subject(operand: &Path, context: &Context) -> Result<PathBuf> {
     if let Some(ledger) = run_ledger(&name, context)? {
         return Ok(ledger);
     }
-    Session::find(&name, &context.home).map(|session| session.directory).map_err(|_| {
+    Session::find(&name, &context.home).map(|session| of(&session)).map_err(|_| {
         Error::not_found(format!("no session, run or ledger `{name}`"))
             .hint("cp-session list and cp-toolloop runs list them; a ledger is named by its path")
     })
 }
 
+/// The paths that operands stand for.
+fn subjects(operands: &[PathBuf], context: &Context) -> Result<Vec<PathBuf>> {
+    let directory = |session: &Session| session.directory.clone();
+    operands.iter().map(|operand| subject(operand, directory, context)).collect()
+}
+
 /// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
 pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
-    let operands: Vec<PathBuf> = operands.iter().map(|operand| subject(operand, context)).collect::<Result<_>>()?;
-    Ok(found(&operands, context)?.groups)
+    Ok(found(&subjects(operands, context)?, context)?.groups)
 }
 
 fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {

@@ -18,8 +18,8 @@ use cp_ledger::proof::leaves::head_of;
 use cp_ledger::read::source::is_stdin;
 
 pub(crate) use self::files::{
-    Group, Rank, Target, await_input, check_run, ledger_of_run, ledgers, no_ledger, refuse_waiting_input, to_prove,
-    to_read, without_mark,
+    Group, Rank, Target, await_input, check_run, ledger_of_run, ledgers, no_ledger, refuse_waiting_input, subject,
+    to_prove, to_read, without_mark,
 };
 pub(crate) use self::merge::{Head, Merge, Place};
 pub(crate) use self::printer::Printer;
