@@ -1,8 +1,11 @@
 //! What directories contain, read once for all walks around a run.
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, OsStr};
+use std::mem;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,34 +16,65 @@ use crate::file_id::FileId;
 use crate::nofollow::entries;
 
 /// The names in a directory with their types, in byte order.
-type Listing = Arc<Vec<(CString, FileType)>>;
+#[derive(Default)]
+pub(crate) struct Listing {
+    /// All names, because one allocation for each takes longer than to read it.
+    names: Vec<u8>,
+    /// The place of each name in them.
+    entries: Vec<(Range<usize>, FileType)>,
+}
+
+impl Listing {
+    fn add(&mut self, name: &CStr, kind: FileType) {
+        let start = self.names.len();
+        self.names.extend_from_slice(name.to_bytes());
+        self.entries.push((start..self.names.len(), kind));
+    }
+
+    fn name(&self, place: &Range<usize>) -> &OsStr {
+        OsStr::from_bytes(&self.names[place.clone()])
+    }
+
+    fn sorted(mut self) -> Self {
+        let mut entries = mem::take(&mut self.entries);
+        entries.sort_unstable_by(|(one, _), (other, _)| self.name(one).cmp(self.name(other)));
+        Self { entries, ..self }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, FileType)> {
+        self.entries.iter().map(|(place, kind)| (self.name(place), *kind))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.entries.binary_search_by(|(place, _)| self.name(place).cmp(OsStr::new(name))).is_ok()
+    }
+}
 
 /// A directory whose identity is the same as before has the same entries, because its time stamps follow each new,
 /// removed or renamed entry.
-static LISTINGS: LazyLock<Mutex<HashMap<FileId, Listing>>> = LazyLock::new(Mutex::default);
+static LISTINGS: LazyLock<Mutex<HashMap<FileId, Arc<Listing>>>> = LazyLock::new(Mutex::default);
 
 /// The file systems of which the time stamps of a directory are certain.
 const CERTAIN: [libc::c_long; 5] =
     [BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC];
 
 /// The entries of an open directory.
-pub(crate) fn of(directory: &OwnedFd) -> rustix::io::Result<Listing> {
+pub(crate) fn of(directory: &OwnedFd) -> rustix::io::Result<Arc<Listing>> {
     let id = FileId::from(&rustix::fs::fstat(directory)?);
     if let Some(known) = listings().get(&id) {
         return Ok(known.clone());
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    let mut listing = Vec::new();
-    entries(directory, |name, kind| listing.push((name.to_owned(), kind)))?;
-    listing.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let listing = Arc::new(listing);
+    let mut listing = Listing::default();
+    entries(directory, |name, kind| listing.add(name, kind))?;
+    let listing = Arc::new(listing.sorted());
     if id.is_settled(i64::try_from(now).unwrap_or(0)) && CERTAIN.contains(&rustix::fs::fstatfs(directory)?.f_type) {
         listings().insert(id, listing.clone());
     }
     Ok(listing)
 }
 
-fn listings() -> MutexGuard<'static, HashMap<FileId, Listing>> {
+fn listings() -> MutexGuard<'static, HashMap<FileId, Arc<Listing>>> {
     LISTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -5,13 +5,14 @@
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::iter;
 use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
 use std::path::{Component, Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Uid};
@@ -179,21 +180,27 @@ const FEWEST: usize = 16;
 pub(crate) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     // To count the processors takes several files of the kernel.
     static PROCESSORS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
-    let size = if items.len() > FEWEST { items.len().div_ceil(*PROCESSORS).max(FEWEST) } else { FEWEST };
-    if items.len() <= size {
+    let threads = (*PROCESSORS).min(items.len() / FEWEST);
+    if threads < 2 {
         return items.into_iter().map(work).collect();
     }
-    let mut items = items.into_iter();
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        while items.len() > size {
-            let part: Vec<T> = items.by_ref().take(size).collect();
-            threads.push(scope.spawn(|| part.into_iter().map(&work).collect::<Vec<R>>()));
+    // Some items take longer than others, so each thread takes a few at a time.
+    let items = Mutex::new(items.into_iter().enumerate());
+    let next = || {
+        let mut items = items.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(items.by_ref().take(FEWEST).collect::<Vec<_>>()).filter(|part| !part.is_empty())
+    };
+    let work_all = || iter::from_fn(next).flatten().map(|(place, item)| (place, work(item))).collect::<Vec<_>>();
+    let mut results = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work_all)).collect();
+        let mut results = work_all();
+        for other in others {
+            results.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
-        let last: Vec<R> = items.map(&work).collect();
-        let others = threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        others.chain(last).collect()
-    })
+        results
+    });
+    results.sort_unstable_by_key(|(place, _)| *place);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A name that no other process can foresee.

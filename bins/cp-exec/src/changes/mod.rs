@@ -11,13 +11,14 @@ mod store;
 mod tests;
 mod tree;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cp_common::output::line_to_stderr;
@@ -141,6 +142,8 @@ impl<'a> Baseline<'a> {
         if let Err(error) = self.session.and_then(|session| session.finish(&before)) {
             found.named.push(format!("nothing: {error}"));
         }
+        // To free many entries takes a while, and nobody needs to wait for it.
+        _ = thread::Builder::new().spawn(|| drop(self.trees));
         found
     }
 
@@ -151,6 +154,9 @@ impl<'a> Baseline<'a> {
         let new = new.map(|path| (path, &no_directory));
         for (path, directory) in before.directories.iter().chain(new) {
             let Directory { entries, unchanged, .. } = now.directories.get(path).unwrap_or(&no_directory);
+            if entries.is_empty() && unchanged.len() == directory.entries.len() {
+                continue;
+            }
             let mut now: BTreeMap<_, _> = entries.iter().map(|(name, entry)| (name, entry)).collect();
             let entries = directory.entries.iter().enumerate();
             for (_, (name, entry)) in entries.filter(|(place, _)| unchanged.binary_search(place).is_err()) {
@@ -231,7 +237,7 @@ impl<'a> Baseline<'a> {
 /// True for an entry of a directory that is one of these paths.
 fn is_hidden(hidden: &[PathBuf]) -> impl Fn(&Path, &OsStr) -> bool + Sync {
     let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
-    let names: HashSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
+    let names: BTreeSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
     move |directory, name| names.contains(name) && hidden.contains(&*directory.join(name))
 }
 
@@ -241,12 +247,14 @@ fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: boo
     let of_run = (!is_history).then_some(tree.manifest.as_path());
     let (last, manifest) = session.last(&tree.root, of_run)?;
     let listed: HashMap<&Path, &[u8]> = directories(&manifest).collect();
+    let rows_of = |path: &Path| listed.get(path).copied().unwrap_or_default();
     let found = each(tree.directories.iter_mut().collect(), |(path, directory)| {
-        recall(path, directory, largest, listed.get(path.as_path()).copied().unwrap_or_default())
+        recall(path, directory, largest, rows_of(path))
     });
+    let is_unchanged: Vec<bool> = found.iter().map(|(unknown, is_listed)| *is_listed && unknown.is_empty()).collect();
     let (unknown, is_listed): (Vec<_>, Vec<bool>) = found.into_iter().unzip();
     let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
-    let is_new = each(unknown.into_iter().flatten().collect(), |(path, entry)| {
+    let is_kept = each(unknown.into_iter().flatten().collect(), |(path, entry)| {
         if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
             line_to_stderr(EXPLANATION);
         }
@@ -254,13 +262,15 @@ fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: boo
         entry.kept.is_some()
     });
     let is_there = |path: &&Path| tree.directories.contains_key(*path);
-    let is_same = !is_new.contains(&true) && !is_listed.contains(&false) && listed.keys().all(is_there);
+    let is_same = !is_kept.contains(&true) && !is_listed.contains(&false) && listed.keys().all(is_there);
     if is_same && !manifest.is_empty() {
         return Ok(last);
     }
     let name = if is_history { session.name(&tree.root) } else { last };
-    let directories = tree.directories.iter().collect();
-    let rows = each(directories, |(path, directory)| (path.as_path(), session.rows(&directory.entries)));
+    let rows = each(tree.directories.iter().zip(is_unchanged).collect(), |((path, directory), is_unchanged)| {
+        let rows = if is_unchanged { rows_of(path).into() } else { session.rows(&directory.entries).into() };
+        (path.as_path(), rows)
+    });
     session.publish(&name, of_run, rows)?;
     Ok(name)
 }

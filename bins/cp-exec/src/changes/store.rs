@@ -13,6 +13,7 @@
 //! Contents of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and the
 //! identities in a manifest of an earlier boot are not trusted.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -393,16 +394,21 @@ impl Session<'_> {
             (OsString::new(), entry)
         };
         let kept: Vec<_> = kept.iter().map(file).collect();
-        self.write(&self.place_of_run(), vec![(Path::new(""), self.rows(&kept))])
+        self.write(&self.place_of_run(), vec![(Path::new(""), self.rows(&kept).into())])
     }
 
     fn write(&self, to: &Path, directories: Vec<Listed<'_>>) -> io::Result<()> {
-        let mut manifest = boot_id().to_vec();
+        let (temporary, file) = self.store.create()?;
+        let mut manifest = BufWriter::new(file);
+        manifest.write_all(&boot_id())?;
         for (path, rows) in directories {
-            add(&mut manifest, path.as_os_str().as_bytes());
-            add(&mut manifest, &rows);
+            for bytes in [path.as_os_str().as_bytes(), &rows] {
+                manifest.write_all(&length(bytes))?;
+                manifest.write_all(bytes)?;
+            }
         }
-        self.store.write(&manifest, to)
+        manifest.flush()?;
+        fs::rename(temporary, to)
     }
 
     /// The rows of the entries of a directory.
@@ -461,8 +467,12 @@ fn boot_id() -> [u8; HEADER] {
 
 /// Adds bytes with their length before them.
 fn add(to: &mut Vec<u8>, bytes: &[u8]) {
-    to.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
+    to.extend_from_slice(&length(bytes));
     to.extend_from_slice(bytes);
+}
+
+fn length(bytes: &[u8]) -> [u8; 4] {
+    u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes()
 }
 
 /// Splits bytes off that have their length before them.
@@ -472,7 +482,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// A directory with the rows of its entries, which are in the order of their names.
-pub(super) type Listed<'m> = (&'m Path, Vec<u8>);
+pub(super) type Listed<'m> = (&'m Path, Cow<'m, [u8]>);
 
 /// The bytes of a manifest of this boot. The identities of an earlier boot may mean other files.
 pub(super) fn of_this_boot(manifest: Vec<u8>) -> Option<Vec<u8>> {

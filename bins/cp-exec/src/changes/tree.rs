@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -201,11 +201,11 @@ impl<'a> Walk<'a> {
         let listing = listings::of(&directory)?;
         let (before, now) = before.unzip();
         let ignored = before.and_then(|before| before.ignored.clone());
-        let ignored = ignored.or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
+        let within = || self.ignores.then(|| above.within(path, |name| listing.has(name)));
+        let ignored = ignored.or_else(within).unwrap_or_default();
         let (mut found, mut unchanged) = (Vec::new(), Vec::new());
         let mut known = before.iter().flat_map(|before| &before.entries).enumerate().peekable();
-        for (name, _) in &*listing {
-            let name = OsStr::from_bytes(name.to_bytes());
+        for (name, _) in listing.iter() {
             if name == ".git" && self.ignores || (self.exclude)(path, name) {
                 continue;
             }
@@ -268,7 +268,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// The patterns of a directory and of the directories above it.
 #[derive(Clone, Default)]
-pub(crate) struct Ignored(Option<Arc<Level>>);
+struct Ignored(Option<Arc<Level>>);
 
 struct Level {
     patterns: Gitignore,
@@ -277,24 +277,27 @@ struct Level {
 
 impl Ignored {
     /// The patterns that the directories above, in the same repository, define for a directory.
-    pub(crate) fn above(directory: &Path) -> Self {
+    fn above(directory: &Path) -> Self {
         let is_repository = |directory: &Path| directory.join(".git").symlink_metadata().is_ok();
         if is_repository(directory) || !directory.ancestors().any(is_repository) {
             return Self::default();
         }
-        directory.parent().map_or_else(Self::default, |parent| Self::above(parent).within(parent))
+        let Some(parent) = directory.parent() else { return Self::default() };
+        Self::above(parent).within(parent, |name| parent.join(name).symlink_metadata().is_ok())
     }
 
     /// The patterns for a directory, including its own.
-    pub(crate) fn within(&self, directory: &Path) -> Self {
-        let of_repository = directory.join(".git");
-        let is_repository = of_repository.symlink_metadata().is_ok();
+    fn within(&self, directory: &Path, has: impl Fn(&str) -> bool) -> Self {
+        let is_repository = has(".git");
         let above = if is_repository { Self::default() } else { self.clone() };
+        if !is_repository && !has(".gitignore") {
+            return above;
+        }
         let mut builder = GitignoreBuilder::new(directory);
         let is_short =
             |file: &PathBuf| file.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
         for file in
-            [of_repository.join("info/exclude"), directory.join(".gitignore")].iter().filter(|file| is_short(file))
+            [".git/info/exclude", ".gitignore"].map(|file| directory.join(file)).iter().filter(|file| is_short(file))
         {
             // Git also ignores invalid patterns.
             drop(builder.add(file));

@@ -3,7 +3,7 @@
 //! other, and paths are built only for entries that can match.
 
 use std::cmp::Reverse;
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -180,12 +180,11 @@ impl<'a> Walk<'a> {
     fn read(&self, directory: &PendingDirectory) -> rustix::io::Result<Listing> {
         let file = nofollow::open_with(&directory.path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
         let (mut parts, mut entries, mut count) = ([false; 4], Vec::new(), 0);
-        let mut read = |name: &CStr, kind| {
+        let mut read = |name: &OsStr, kind| {
             count += 1;
-            for (part, known) in parts.iter_mut().zip([c"HEAD", c"objects", c"refs", c"commondir"]) {
+            for (part, known) in parts.iter_mut().zip(["HEAD", "objects", "refs", "commondir"]) {
                 *part |= name == known;
             }
-            let name = OsStr::from_bytes(name.to_bytes());
             if kind == FileType::Directory
                 || directory.names && self.may_match(name.as_bytes(), kind)
                 || directory.guarded.is_some() && may_matter(name, kind)
@@ -194,9 +193,9 @@ impl<'a> Walk<'a> {
             }
         };
         if directory.guarded.is_some() {
-            listings::of(&file)?.iter().for_each(|(name, kind)| read(name, *kind));
+            listings::of(&file)?.iter().for_each(|(name, kind)| read(name, kind));
         } else {
-            nofollow::entries(&file, read)?;
+            nofollow::entries(&file, |name, kind| read(OsStr::from_bytes(name.to_bytes()), kind))?;
         }
         Ok(Listing { entries, count, is_bare: matches!(parts, [true, true, true, _] | [true, _, _, true]) })
     }

@@ -135,7 +135,8 @@ impl Filter for Submit<'_> {
             let known = Batch::read(batch.path)?;
             if known.job.input_hash != batch.job.input_hash {
                 let message = format!("the request id of {} was used for another input", known.job.job_id);
-                return Err(Error::new(Code::Conflict, message).with("reason", "other_arguments").fatal());
+                let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
+                return Err(error.hint("use a new id for a new request").fatal());
             }
             batch = known;
         } else {
