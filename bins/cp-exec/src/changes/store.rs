@@ -31,7 +31,7 @@ use cp_common::home::{Home, make_directory};
 use cp_common::{Result, keys};
 use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::digest::hash_of;
 use crate::exec_result::FileKind;
@@ -379,7 +379,11 @@ impl Session<'_> {
         let Some(of_run) = of_run else { return Ok(()) };
         let temporary = self.store.root.join("tmp").join(unique(self.now));
         link(of_run, &temporary)?;
-        fs::rename(temporary, path)
+        // Exchanged and removed, because ext4 writes what is renamed over another file to the disk at once.
+        match renameat_with(CWD, &temporary, CWD, &path, RenameFlags::EXCHANGE) {
+            Ok(()) => fs::remove_file(temporary),
+            Err(_) => fs::rename(temporary, path),
+        }
     }
 
     /// Ends the session. The store keeps these contents, such as those that a run overwrote or removed.

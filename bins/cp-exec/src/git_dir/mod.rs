@@ -136,8 +136,9 @@ impl Session {
 
     /// The parts of repositories that must not stay after the run. `private`: the run had its own mounts.
     pub(crate) fn finish(&mut self, repositories: &[Repository], private: bool) -> Vec<Violation> {
-        self.unsettled = self.watch.as_mut().filter(|_| private).and_then(Watch::unsettled);
-        let settings = self.watch.iter().flat_map(|watch| watch.compare(private));
+        let mut watch = self.watch.take();
+        self.unsettled = watch.as_mut().filter(|_| private).and_then(Watch::unsettled);
+        let settings = watch.iter().flat_map(|watch| watch.compare(private));
         let findings = repositories.iter().flat_map(Repository::compare).chain(settings).collect();
         self.placeholders.clear();
         findings
