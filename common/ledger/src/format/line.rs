@@ -34,6 +34,16 @@ const HASH: &[u8] = b",\"hash\":\"sha256:";
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 64]);
 
+/// The digits of each byte.
+static PAIRS: [[u8; 2]; 256] = {
+    let (digits, mut pairs, mut byte) = (b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 impl Hash {
     /// The hash of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
@@ -47,10 +57,9 @@ impl Hash {
 
     /// The hash with these 32 bytes.
     pub fn from_raw(raw: &[u8; 32]) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 64];
         for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(raw) {
-            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+            *pair = PAIRS[usize::from(*byte)];
         }
         Self(digits)
     }
