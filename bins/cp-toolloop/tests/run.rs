@@ -47,6 +47,7 @@ fn call_of_other_tool_is_a_failed_result() {
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.results(), ["Tool not permitted: bad", "Tool not permitted: ../good", "good\n"]);
     assert_eq!((place.written("ran").as_str(), place.written("bad").as_str()), ("ran\n", ""));
+    assert!(!ran.stderr.contains("no call of a tool succeeded"), "{ran:?}");
     let offered = place.with_tools(&["tools", "--allow", "good"]);
     assert_eq!(offered.closing()["data"]["count"], 1);
 }
@@ -63,6 +64,7 @@ fn two_rounds_and_a_failing_tool() {
     assert!(ran.results()[0].contains("half") && ran.results()[0].contains("why"));
     assert!(!ran.results()[0].contains("same call") && ran.results()[1].contains("made 2 times"), "{ran:?}");
     assert_eq!(ran.closing()["data"]["tool_errors"], 2);
+    assert!(ran.stderr.contains("no call of a tool succeeded: `cp-toolloop show RUN-"), "{ran:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a run has used so far.
 
-use cp_common::output::Output;
+use cp_common::Context;
 use cp_common::wire::Usage;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -56,7 +56,11 @@ impl Total {
     }
 
     /// Adds the counts to the closing record, if there was a run.
-    pub(crate) fn close(self, out: &mut Output) {
+    pub(crate) fn close(self, context: &mut Context) {
+        if self.tally.tool_calls > 0 && self.tally.tool_errors == self.tally.tool_calls {
+            context.warn(&format!("no call of a tool succeeded: `cp-toolloop show {}` has the reasons", self.run));
+        }
+        let out = &mut context.out;
         match self.runs {
             0 => return,
             1 => out.extra("run_id", self.run),

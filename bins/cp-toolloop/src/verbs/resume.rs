@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None);
     let mut total = Total::default();
     let outcome = Engine::new(run, parts).drive(&mut total, context);
-    total.close(&mut context.out);
+    total.close(context);
     outcome?;
     context.out.item_succeeded();
     Ok(())

@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let (Err(error), Some(rows)) = (&outcome, &mut runs.rows) {
         rows.remaining(error, &mut runs.total, context);
     }
-    runs.total.close(&mut context.out);
+    runs.total.close(context);
     outcome
 }
 
@@ -141,7 +141,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     Event::start(&plan, &RunFiles::of(&plan.run, context)?.ledger).show(context)?;
     let (mut total, played) = (Total::default(), play(steps, 0, context)?);
     total.add(&plan.run, &played.tally);
-    total.close(&mut context.out);
+    total.close(context);
     if played.answer.is_none() {
         return Err(Error::not_found("the recording ends before the answer").hint("the recorded run did not end"));
     }
