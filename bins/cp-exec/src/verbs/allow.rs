@@ -33,7 +33,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("allow", Class::Write, "edited")
 };
 
-/// Allow a name of the network, a program, a path or a variable for the commands of this project
+/// Allow this project a network name, program, path or variable
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to allow

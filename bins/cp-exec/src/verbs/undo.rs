@@ -30,7 +30,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("undo", Class::Write, "run_undone")
 };
 
-/// Put back the files that runs and file tools created, changed or removed
+/// Put back files that runs or file tools created, changed or removed
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// `seq` or the beginning of `hash` of a receipt, the id of a tool call, `last`, or `all` of --run or --session

@@ -43,7 +43,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("hook", Class::Governed, "hook_answer")
 };
 
-/// Decide about the tool calls of another agent, or configure its hook
+/// Decide about tool calls of another agent, or configure its hook
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent that asks: its question is one JSON object on standard input

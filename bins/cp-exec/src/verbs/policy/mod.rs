@@ -29,7 +29,7 @@ pub(crate) struct Args {
 enum Verb {
     /// Show the policy in force, with its built-in defaults
     Show,
-    /// Write a commented starter policy, or add what a project needs
+    /// Write a starter policy, or add what a project needs to one
     Init(InitArgs),
 }
 

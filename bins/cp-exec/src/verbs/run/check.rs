@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("check", Class::Query, "decision")
 };
 
-/// Say whether a command, or each request on standard input, may run, and why
+/// Say whether a command, or each request on the input, may run
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory it would run in
