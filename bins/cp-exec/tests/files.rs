@@ -254,7 +254,7 @@ fn failed_change_of_one_file_takes_back_the_others() {
     set_mode("d", 0o555);
     let patch = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** Delete File: d/b\n*** Add File: e/f/new\n+n\n*** End Patch";
     let answer = ask(&exec, "edit_file", &json!({ "patch": patch }));
-    assert_eq!(answer["error"]["code"], "E_IO", "{answer}");
+    assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
     let mode = || fs::metadata(exec.work.join("a")).unwrap().permissions().mode() & 0o777;
     assert_eq!((exec.work.read("a").as_str(), exec.work.read("d/b").as_str(), mode()), ("1\n", "1\n", 0o640));
     assert!(!exec.work.join("e").exists());

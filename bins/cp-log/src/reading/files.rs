@@ -216,14 +216,12 @@ fn run_start(ledger: &Path) -> Result<Option<(String, String)>> {
 /// the ledger.
 pub(crate) fn subject(operand: &Path, of: impl FnOnce(&Session) -> PathBuf, context: &Context) -> Result<PathBuf> {
     let is_path = operand.components().count() > 1 || operand.extension().is_some_and(|end| end == "jsonl");
-    let name = operand.to_string_lossy();
-    if is_path || is_stdin(operand) || operand.exists() || name.contains('/') {
-        return Ok(operand.to_owned());
-    }
-    if let Some(ledger) = run_ledger(&name, context)? {
+    let name = operand.to_str().filter(|name| !is_path && !name.contains('/'));
+    let Some(name) = name.filter(|_| !is_stdin(operand) && !operand.exists()) else { return Ok(operand.to_owned()) };
+    if let Some(ledger) = run_ledger(name, context)? {
         return Ok(ledger);
     }
-    Session::find(&name, &context.home).map(|session| of(&session)).map_err(|_| {
+    Session::find(name, &context.home).map(|session| of(&session)).map_err(|_| {
         Error::not_found(format!("no session, run or ledger `{name}`"))
             .hint("cp-session list and cp-toolloop runs list them; a ledger is named by its path")
     })

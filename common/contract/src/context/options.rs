@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::given::{self, without_line_end};
 use crate::output::Format;
-use crate::program::not_text;
 use crate::wire::{Code, Error, Page, Result};
 
 /// The longest text that an option reads from a file, in bytes.
@@ -36,7 +35,7 @@ impl TextOrFile {
             let bytes = given::bytes(file, LONGEST_TEXT)?;
             return given::text_of(without_line_end(&bytes)).map(str::to_owned).map_err(|e| e.in_file(file));
         }
-        let text = self.0.to_str().ok_or_else(not_text)?;
+        let text = self.0.to_str().ok_or_else(Error::not_text)?;
         Ok(text.strip_prefix('@').unwrap_or(text).to_owned())
     }
 }

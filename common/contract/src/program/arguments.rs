@@ -160,11 +160,6 @@ fn check_spelling(program: &Program, root: &Command, matches: &ArgMatches, argum
         .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)))
 }
 
-/// The error of an argument that must be a text.
-pub(crate) fn not_text() -> Error {
-    Error::usage("an argument is not UTF-8").hint("write it as UTF-8; only the paths of files may be any bytes")
-}
-
 /// Converts clap's error to ours: the mistake, the nearest known name, and a hint.
 pub fn usage_error(program: &str, root: &Command, arguments: &[OsString], error: &clap::Error) -> Error {
     let verb = reached(root);
@@ -181,7 +176,7 @@ pub fn usage_error(program: &str, root: &Command, arguments: &[OsString], error:
             let needed = Error::usage(format!("`{name}` needs a verb")).with("verbs", below);
             return needed.hint(format!("`{name} --help` lists them"));
         }
-        ErrorKind::InvalidUtf8 => return not_text(),
+        ErrorKind::InvalidUtf8 => return Error::not_text(),
         _ => {}
     }
     let usage = Error::usage(message_of(error).replace("subcommand", "verb"));

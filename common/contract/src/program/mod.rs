@@ -12,7 +12,6 @@ mod identity;
 mod start;
 pub mod terminal;
 
-pub(crate) use self::arguments::not_text;
 pub use self::arguments::{message_of, require_text, usage_error};
 pub use self::identity::{Check, Class, CredentialSource, Finished, Input, Program, Status, VERSION, VerbDoc};
 pub use self::start::{main, main_for_person, without_home};

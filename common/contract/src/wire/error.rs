@@ -188,6 +188,11 @@ impl Error {
         Self::new(Code::Config, message)
     }
 
+    /// The error of an argument that must be a text.
+    pub(crate) fn not_text() -> Self {
+        Self::usage("an argument is not UTF-8").hint("write it as UTF-8; only the paths of files may be any bytes")
+    }
+
     /// Makes the failure of a system call, mostly [`Code::Io`]; `doing` names the operation.
     pub fn io(doing: impl fmt::Display, source: impl Into<io::Error>) -> Self {
         let mut error = Self::from(source.into());
