@@ -136,7 +136,7 @@ pub(crate) const REPAIR_DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("repair", Class::Write, "repaired")
 };
 
-/// Move damaged last lines aside, or accept that a ledger was rolled back
+/// Move damaged last lines aside, or accept a ledger rolled back
 #[derive(Debug, clap::Args)]
 pub(crate) struct RepairArgs {
     /// Move everything after the last intact line to a file beside the ledger (the default)

@@ -16,7 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("page", Class::Query, "bundled")
 };
 
-/// Make one page of HTML that shows what happened, and proves it where it is opened
+/// Make one HTML page that shows and proves what happened
 ///
 /// The page has the lines as they are, and asks no network. Its script checks the hashes, the chain and, with a key
 /// that its reader gives, the signatures.

@@ -109,7 +109,7 @@ pub(crate) const CHECK_DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("check-proof", Class::Query, "checked")
 };
 
-/// Say whether the lines on standard input are what a proof proves
+/// Say whether the lines on the input are what a proof proves
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// The public key of the ledger's signer

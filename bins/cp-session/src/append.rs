@@ -138,7 +138,7 @@ pub(crate) const TEE_DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("tee", Class::Append, "passed")
 };
 
-/// Pass records on and store the messages among them, each with its question
+/// Pass records on, and store messages with their questions
 #[derive(clap::Args)]
 pub(crate) struct TeeArgs {
     #[command(flatten)]

@@ -85,7 +85,7 @@ enum Verb {
     List(session::ListArgs),
     /// Archive the turns and begin again
     Clear(lifecycle::Args),
-    /// Write summary.json into the session: the agent, the times and the turns, without secrets
+    /// Write summary.json into the session, without secrets
     Export(lifecycle::Args),
     Fork(start::ForkArgs),
     Delete(delete::Args),

@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("register", Class::Write, "registered")
 };
 
-/// Register the current text of a prompt, or of the soul and context of an agent
+/// Register the text of a prompt, or of an agent as it is now
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Skip the confirmation

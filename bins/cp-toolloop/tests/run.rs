@@ -64,7 +64,7 @@ fn two_rounds_and_a_failing_tool() {
     assert!(ran.results()[0].contains("half") && ran.results()[0].contains("why"));
     assert!(!ran.results()[0].contains("same call") && ran.results()[1].contains("made 2 times"), "{ran:?}");
     assert_eq!(ran.closing()["data"]["tool_errors"], 2);
-    assert!(ran.stderr.contains("no call of a tool succeeded: `cp-toolloop show RUN-"), "{ran:?}");
+    assert!(ran.stderr.contains("no call of a tool succeeded; `cp-toolloop runs`"), "{ran:?}");
 }
 
 #[test]

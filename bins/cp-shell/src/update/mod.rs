@@ -31,7 +31,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("update", Class::Governed, "update")
 };
 
-/// Update all programs, and the skill, to the newest signed release
+/// Update the programs and the skill to the newest signed release
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check for a newer release, and record it for the notices

@@ -58,7 +58,7 @@ impl Total {
     /// Adds the counts to the closing record, if there was a run.
     pub(crate) fn close(self, context: &mut Context) {
         if self.tally.tool_calls > 0 && self.tally.tool_errors == self.tally.tool_calls {
-            context.warn(&format!("no call of a tool succeeded: `cp-toolloop show {}` has the reasons", self.run));
+            context.warn("no call of a tool succeeded; `cp-toolloop runs` lists the run, `cp-toolloop show` its steps");
         }
         let out = &mut context.out;
         match self.runs {

@@ -30,7 +30,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("undo", Class::Append, "undone")
 };
 
-/// Restore the files that the file tools and the commands of a run changed
+/// Restore the files that tools and commands of a run changed
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, or the path of its ledger

@@ -22,7 +22,7 @@ pub(crate) const DOC: VerbDoc =
 /// The time limit of `--version`, in seconds.
 const LIMIT: &str = "20";
 
-/// Test each route of the hosts: run each of them once with a local model
+/// Test each route of the hosts with one run of a local model
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this one (default: those that are installed or configured)
