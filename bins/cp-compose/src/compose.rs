@@ -159,13 +159,15 @@ impl Composer<'_> {
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt.map_err(|error| error.with_row(Some(row)))? })
             }
+            Body::Record(record) if record.kind == Some(Kind::Prompt) => {
+                Err(Error::validation("a prompt is not extended").hint("give all its parts to one cp-compose"))
+            }
             Body::Record(record) => {
                 let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
                 let message: Message = record::read(data)?;
                 let mut text = message.content.text();
                 if let Some(template) = &self.template {
-                    let row = message.row.as_deref();
-                    text = template.render(&self.assembly.variables, row, Some(&text))?;
+                    text = template.render(&self.assembly.variables, message.row.as_deref(), Some(&text))?;
                 }
                 Ok(Prompt { row: message.row, ..self.prompt_of(&text, account, context)? })
             }
@@ -175,7 +177,8 @@ impl Composer<'_> {
 
 impl Filter for Composer<'_> {
     fn accepts(&self) -> &'static [Kind] {
-        &[Kind::Message]
+        // A prompt is refused, because the next program would send one that is passed on.
+        &[Kind::Message, Kind::Prompt]
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {

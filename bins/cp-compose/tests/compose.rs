@@ -70,7 +70,11 @@ fn context_files_are_marked_redacted_and_reported() {
 fn messages_are_extended_and_prompts_refused() {
     let place = Place::of("cp-compose");
     let prompt = place.run(&["-s", "one", "--", "hello"]).stdout;
-    place.feed(&["-s", "two"], &prompt).failed(2, "E_VALIDATION");
+    // It is not passed on either, because the next program would send it.
+    let refused = place.feed(&["-s", "two"], &prompt);
+    assert!(
+        refused.failed(2, "E_VALIDATION")["message"] == "a prompt is not extended" && refused.of("prompt").is_empty()
+    );
     place.feed(&["--rows"], "{\"a\":1}\n").failed(2, "E_USAGE");
     place.run(&["--var", "a=b", "--", "x"]).failed(2, "E_USAGE");
     let message = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"role":"assistant","content":"a draft"},"meta":{"duration_ms":1}}"#;
