@@ -414,6 +414,7 @@ fn invalid_utf8_line_is_reported_and_skipped() {
     let ran = place.command(&["--backend", "stub"]).stdin(b"\xff\xfe\nhello\n").run();
     let text = String::from_utf8(ran.bytes().to_vec()).unwrap();
     assert!(text.contains("✗ the line is not UTF-8") && text.contains("stub response 1"), "{text}");
+    assert_eq!((ran.status, place.command(&["--backend", "stub"]).stdin("hello\n").run().status), (2, 0));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
-use cp_common::{Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::format::canonical::Form;
 use cp_redact::Redactor;
 use serde_json::json;
@@ -157,7 +157,10 @@ impl<'a> State<'a> {
                 // The signal arrived while no command was running, and the editor still has its line.
                 Typed::Signalled if self.console.is_terminal() => continue,
                 Typed::Interrupted | Typed::Signalled | Typed::Terminated => return Err(ended_by_signal()),
-                Typed::Wrong(what, hint) => self.show(&style().error(&what, hint))?,
+                Typed::Wrong(what, hint) => {
+                    self.show(&style().error(&what, hint))?;
+                    self.note_exit(Code::Validation.row().exit);
+                }
                 Typed::End => return Ok(()),
             }
             self.poll_hub()?;
@@ -211,11 +214,16 @@ impl<'a> State<'a> {
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
         };
-        if self.exit == 0 && !self.console.is_terminal() {
-            self.exit = outcome.exit;
-        }
+        self.note_exit(outcome.exit);
         self.tracker.end(outcome.exit == 0);
         self.conclude(whole.trim(), outcome, started)
+    }
+
+    /// The exit status of a script is that of its first line that failed.
+    fn note_exit(&mut self, exit: u8) {
+        if self.exit == 0 && !self.console.is_terminal() {
+            self.exit = exit;
+        }
     }
 
     /// Shows and records the outcome of a line.
