@@ -46,6 +46,24 @@ fn rules_about_repositories_hold_for_those_of_the_owner() {
     }
 }
 
+#[test]
+fn removal_of_a_directory_with_a_repository_is_about_its_history() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        let make = |place: &str| MAKE.replace("DIR", place);
+        exec.outside(&format!("cd {} && {} && mkdir plain", exec.work.display(), make("nested"))).run().success();
+        for (line, code) in [
+            ("rm -rf nested".to_owned(), "E_HUMAN_REQUIRED"),
+            ("cd plain && rm -r ../nested/".to_owned(), "E_HUMAN_REQUIRED"),
+            ("rm -rf plain".to_owned(), ""),
+            (format!("{} && rm -rf made", make("made")), ""),
+        ] {
+            let (answer, _) = exec.ask(&["-c", &line]);
+            assert_eq!(answer["error"]["code"].as_str().unwrap_or_default(), code, "{who:?} {line}: {answer}");
+        }
+    }
+}
+
 /// Ways to make a repository `old` in a run.
 const WAYS: [&str; 4] = [
     "git init -q old",

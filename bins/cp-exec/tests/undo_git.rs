@@ -27,7 +27,7 @@ const LOOK: &str = "git fsck 2>&1 | grep -v ^notice; git log --format=%s; git br
 fn with_history(who: Who) -> Exec {
     let exec = repository(who);
     let line = "echo b > b && git add b && git commit -qm b && git branch side && git tag t && git gc -q && echo c > c && git add c && git commit -qm c && \
-                echo s >> f && git stash -q && echo staged > d && git add d";
+                echo s >> f && git stash -q && echo staged > d && git add d && mkdir -p empty/.git";
     owner(&exec, line);
     exec
 }

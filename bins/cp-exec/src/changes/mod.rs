@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::line_to_stderr;
 use cp_ledger::format::line::Hash;
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 
 use self::store::{Entry, Session, directories, entries, of_this_boot};
@@ -225,7 +226,8 @@ impl<'a> Baseline<'a> {
         if self.trees.iter().any(|tree| is_unseen(&tree.unseen)) || is_unseen(&found.moved) {
             return true;
         }
-        let is_moved = self.missing.contains(&now.id.node());
+        // The file system may give the inode of a removed file to a new one.
+        let is_moved = self.missing.contains(&now.id.node()) && !is_born_after(path, self.now);
         if is_moved {
             found.moved.push(path.to_owned());
             found.name(path, "it was not kept where it was before");
@@ -305,6 +307,9 @@ fn recall<'t>(
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
 pub(crate) fn keep_history(store: &Store, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
+    if tree.paths_of(&[FileKind::File]).next().is_none() {
+        return Ok((None, tree.unseen.len()));
+    }
     let manifest = capture(&store.session()?, tree, LARGEST_OF_GIT, true)?;
     let lost = tree.entries().filter(|(.., entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
     Ok((Some(manifest), lost + tree.unseen.len()))
@@ -328,6 +333,13 @@ fn not_kept(before: &Entry, kept: Option<Hash>) -> Option<&'static str> {
         FileKind::Link if before.target.as_ref().is_some_and(|target| target.to_str().is_some()) => None,
         FileKind::Link | FileKind::Other => Some("it is not a regular file"),
     }
+}
+
+/// True if a path is known to be made after a time.
+fn is_born_after(path: &Path, time: i64) -> bool {
+    let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME);
+    let born = stat.ok().filter(|stat| StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME));
+    born.is_some_and(|Statx { stx_btime: born, .. }| born.tv_sec * 1_000_000_000 + i64::from(born.tv_nsec) > time)
 }
 
 fn is_gone(path: &Path) -> bool {

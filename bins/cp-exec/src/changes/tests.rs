@@ -109,6 +109,37 @@ fn compare_unkept_contents_are_named() {
     assert!(!names("limit") && !names("kept.log") && !names("sub/out") && !names("sub/out/b"), "{missing}");
 }
 
+/// A file system such as ext4 gives the inode of a removed file to the next new one.
+#[test]
+fn compare_new_entry_with_the_inode_of_one_that_is_not_kept_is_new() {
+    for unkept in ["x.log", "logs", "large"] {
+        let project = Project::new();
+        project.write(".gitignore", "*.log\nlogs\n");
+        fs::create_dir(project.root.join(".git")).unwrap();
+        fs::File::create(project.root.join("large")).unwrap().set_len(17 << 20).unwrap();
+        project.write("x.log", "x");
+        project.write("logs/one", "x");
+        let created = |changes: Changes| -> Vec<String> {
+            let created = listed(&changes).into_iter().filter(|(_, change)| *change == ChangeKind::Created);
+            created.map(|(name, _)| name).collect()
+        };
+        let path = project.root.join(unkept);
+        let changes = project.run(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+            project.write("d/b", "new");
+            project.write("n", "new");
+        });
+        assert_eq!(created(changes), ["d", "b", "n"], "{unkept}");
+        // What was only moved is not new, and `undo` must not remove it.
+        for name in ["x.log", "logs", "large"].into_iter().filter(|name| *name != unkept) {
+            let changes = project.run(|| fs::rename(project.root.join(name), project.root.join("moved")).unwrap());
+            assert_eq!(created(changes), [""; 0], "{name}");
+            fs::rename(project.root.join("moved"), project.root.join(name)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn compare_ignore_patterns_of_the_run_hide_no_existing_file() {
     let project = Project::new();

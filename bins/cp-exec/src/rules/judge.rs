@@ -136,6 +136,7 @@ impl Place {
             Self::Root => [places.project, Path::new(places.home)].iter().any(|root| root.starts_with(path)),
             Self::Repository => {
                 path.iter().any(|part| part == ".git") && path.extension().is_none_or(|extension| extension != "lock")
+                    || path.join(".git").is_dir()
             }
         }
     }

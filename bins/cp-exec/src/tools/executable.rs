@@ -69,7 +69,7 @@ fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
         Some(path) => path.canonicalize().map_err(|e| Error::io("the tool", e).in_file(&path)),
         None => Err(Error::new(Code::NotFound, format!("no tool `{name}`"))
             .with("rule", "tool")
-            .hint("the tools are shell, filesystem, system, and the executables of each --tools DIR")),
+            .hint("the tools are shell, bash, filesystem, system, and the executables of each --tools DIR")),
     }
 }
 

@@ -18,8 +18,8 @@ use cp_common::program::idempotency::{self, Begun};
 use cp_common::program::terminal;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
-use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Reply as _, quoted};
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -160,9 +160,9 @@ pub(super) fn notice_of_repository(engine: &Engine, context: &mut Context) {
     if engine.policy.bounds.lists(Access::Read, &root.join(".git")) {
         return;
     }
-    let below = base.strip_prefix(root).unwrap_or(base).display();
-    let message =
-        format!("the repository {0} is not visible from here; cd {0}; cp-exec -C {below} ... shows it", root.display());
+    let shown = |path: &Path| quoted(&path.display().to_string());
+    let (below, root) = (shown(base.strip_prefix(root).unwrap_or(base)), shown(root));
+    let message = format!("the repository {root} is not visible from here; cd {root}; cp-exec -C {below} ... shows it");
     context.warn(&message);
     context.out.notice("below_repository", Severity::Warning, message);
 }
