@@ -1,5 +1,7 @@
 //! Who learns why a program was refused, and that processes were ended: whoever reads the output.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::json;
@@ -103,6 +105,13 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
                 );
                 assert!(told.contains(&guess), "{who:?} {format} {script}: {ran:?}");
             }
+        }
+        // Nobody proposes to write where an ordinary user cannot; the row of `touch` above is the control.
+        if Some(&who) == everyone().last() {
+            let shut = exec.root.directory("shut");
+            fs::set_permissions(&shut, fs::Permissions::from_mode(0o555)).unwrap();
+            let ran = exec.command(&["--format", "raw", "-c", "cat ../shut/none"]).run();
+            assert!(ran.status == 1 && !ran.stderr.contains("a guess: "), "{ran:?}");
         }
     }
 }

@@ -143,7 +143,7 @@ pub(super) struct Clause {
 pub(super) enum Place {
     /// The project's root, the home, or a directory above one of them.
     Root,
-    /// `.git`, or a part of it that is not a lock.
+    /// `.git`, a part of it that is not a lock, or a directory with one.
     Repository,
 }
 
