@@ -19,6 +19,7 @@ fn schema_mismatch_is_asked_again_once() {
     for (answers, status, requests) in [
         (["{\"age\": 3}", "unused"], 0, 1),
         (["```json\n{\"age\":\"x\"}\n```", "{\"age\": 3}"], 0, 2),
+        (["", "{\"age\": 3}"], 0, 2),
         (["{}", "still no JSON"], 2, 2),
     ] {
         let server = Server::playing(answers.map(|text| whole("openai", text)).to_vec());
@@ -41,10 +42,34 @@ fn schema_mismatch_is_asked_again_once() {
             assert_eq!(only["error"]["details"]["partial"], "still no JSON");
         }
         if requests == 2 {
-            let repair =
-                sent[1]["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned();
-            assert!(repair.contains("age"), "{repair}");
+            let turns =
+                ["/messages/1/content", "/messages/2/content"].map(|at| sent[1].pointer(at).unwrap().to_string());
+            assert!(turns[0] != "\"\"" && turns[1].contains("fit the schema"), "{turns:?}");
         }
+    }
+}
+
+#[test]
+fn call_is_answer_to_schema_only_if_tools_are_offered() {
+    let llm = Llm::new().set("CP_BACKEND", "stub");
+    let tools = llm.work.write("tools.json", r#"[{"name":"weather","input_schema":{}}]"#).display().to_string();
+    let (call, json) = (json!({"tool_calls": [{"name": "weather"}]}), json!({"content": "{\"age\":3}"}));
+    for (offered, second, status) in [
+        (&[][..], &call, 2),
+        (&[], &json, 0),
+        (&["--tool-schemas", &tools], &call, 0),
+        (&["-o", "tools=[{}]"], &call, 0),
+    ] {
+        let script = llm.work.write("script.jsonl", format!("{call}\n{second}\n")).display().to_string();
+        let words = [&["--stub-script", &script, "--schema", "age int"], offered, &["--", "how old?"]].concat();
+        let ran = llm.run(&words);
+        assert_eq!((ran.status, ran.stderr.contains("asking again")), (status, offered.is_empty()), "{ran:?}");
+        let only = ran.only();
+        assert_eq!(only["data"]["parsed"] == json!({"age": 3}), offered.is_empty() && status == 0, "{ran:?}");
+        assert_eq!(only["error"]["details"]["reason"] == "schema", status == 2, "{ran:?}");
+        let id = llm.run(&[&["batch", "submit"], &words[..]].concat()).records()[0]["data"]["job_id"].clone();
+        let row = llm.run(&["batch", "result", id.as_str().unwrap()]);
+        assert_eq!(row.status, if offered.is_empty() { 2 } else { 0 }, "{row:?}");
     }
 }
 

@@ -50,14 +50,16 @@ impl Engine {
 
     fn matching(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let mut first = self.answer(work, listener)?;
-        let Err(fault) = self.parse_answer(&mut first) else { return Ok(first) };
+        let Err(fault) = self.parse_answer(work, &mut first) else { return Ok(first) };
         listener.warn(&format!("the answer does not match the schema ({}); asking again", fault.message));
-        let text = first.content.text();
+        // Providers refuse an empty turn.
+        let text = Some(first.content.text()).filter(|text| !text.trim().is_empty());
+        let text = text.unwrap_or_else(|| "(no text)".to_owned());
         work.add_turns([Turn::text("assistant", &text), Turn::text("user", &correction(&fault))]);
         let mut message = self.answer(work, listener)?;
         message.usage += &first.usage;
         message.request_hash = first.request_hash;
-        self.parsed(message)
+        self.parsed(work, message)
     }
 
     /// Takes the answer from the recordings if they have it; otherwise asks.

@@ -106,17 +106,21 @@ impl Engine {
         }
     }
 
-    /// Parses the text of a message as JSON that matches the schema. A message with tool calls has no answer yet.
-    fn parse_answer(&self, message: &mut Message) -> Result<(), Fault> {
-        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(()) };
-        message.parsed = Some(schema.parsed(&message.content.text())?);
+    /// Parses the text of a message as JSON that matches the schema. A message that calls tools which were offered has
+    /// no answer yet.
+    fn parse_answer(&self, work: &Work, message: &mut Message) -> Result<(), Fault> {
+        let calls = !message.tool_calls.is_empty();
+        let Some(schema) = self.schema.as_ref().filter(|_| !calls || !work.offers_tools()) else { return Ok(()) };
+        let not_offered = |fault| Fault { message: "it calls a tool, and none was offered".to_owned(), ..fault };
+        let parsed = schema.parsed(&message.content.text());
+        message.parsed = Some(parsed.map_err(|fault| if calls { not_offered(fault) } else { fault })?);
         message.mark();
         Ok(())
     }
 
     /// The message with its parsed answer. Fails if the answer does not match the schema.
-    fn parsed(&self, mut message: Message) -> Result<Message> {
-        self.parse_answer(&mut message).map_err(|fault| mismatch(&fault, &message))?;
+    fn parsed(&self, work: &Work, mut message: Message) -> Result<Message> {
+        self.parse_answer(work, &mut message).map_err(|fault| mismatch(&fault, &message))?;
         Ok(message)
     }
 
@@ -190,7 +194,7 @@ impl Engine {
     /// be recorded.
     pub(crate) fn outcome_of_row(&self, work: &mut Work, mut exchange: Exchange) -> Result<Outcome> {
         exchange.usage = self.usage(&exchange, &work.target, Price::of_batch);
-        let message = self.concluded(work, exchange)?.and_then(|message| self.parsed(message));
+        let message = self.concluded(work, exchange)?.and_then(|message| self.parsed(work, message));
         Ok(Box::new(message.map_err(|error| work.failure(error).to_value())))
     }
 }

@@ -74,6 +74,11 @@ impl Work {
         Ok(self.hash.get().map_or("", String::as_str))
     }
 
+    /// True if the model may call tools, of the prompt or of the parameters.
+    pub(super) fn offers_tools(&self) -> bool {
+        !self.prompt.tools.is_empty() || self.request.params.contains_key("tools")
+    }
+
     /// Appends turns to the request.
     pub(super) fn add_turns(&mut self, turns: impl IntoIterator<Item = Turn>) {
         self.request.messages.extend(turns);

@@ -82,6 +82,9 @@ impl RequestBuilder {
             // The governed text of the id is not sent.
             prompt.prompt_id = None;
         }
+        if let Some(tools) = &self.tools {
+            prompt.tools.clone_from(tools);
+        }
         let target = match (&self.model, &prompt.model) {
             (Some(target), _) => target.clone(),
             (None, Some(model)) => self.endpoints.target(model)?,
@@ -91,7 +94,7 @@ impl RequestBuilder {
         let mut request = Request {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
-            tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
+            tools: prompt.tools.clone(),
             params,
             ..self.common.clone()
         };
