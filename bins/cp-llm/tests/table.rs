@@ -106,10 +106,8 @@ fn second_pass_replaces_its_own_columns_only() {
     assert_eq!(first, "id;text;answer;error\n1;\"a;b\";\"a;b\";\n2;c,d;c,d;\n");
     let second = run(&words, &first).success().stdout;
     assert_eq!(run(&words, &second).success().stdout, first);
-    let other = run(&[&["--column", "more"], &words[..]].concat(), &first).success().stdout;
-    assert!(other.starts_with("id;text;answer;more;error\n"), "{other}");
     // A column that no pass wrote is never replaced, wherever it is in a table that ends like one of answers.
-    for table in ["id,text,note,answer,error", "text,answer,id,error", "text,error,answer"] {
+    for table in ["id,text,note,answer,error", "text,answer,id,error", "text,error,answer", "id,error", "error"] {
         let ran = run(&["--column", "text", "{{id}}"], &format!("{table}\n{}\n", table.replace("answer", "gold")));
         assert!(ran.status == 2 && ran.stderr.contains("repeated column: `"), "{table}: {ran:?}");
     }

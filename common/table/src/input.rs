@@ -95,9 +95,10 @@ impl TableOptions {
     /// have no table.
     pub fn writer(self, mut columns: Vec<String>, answers: Vec<String>) -> Result<Option<Writer>> {
         let Some(format) = self.format().filter(|format| *format != Format::Lines) else { return Ok(None) };
-        // Only a table of answers ends with this column, after those of its answers, so that others keep theirs.
-        if columns.pop_if(|last| last == "error").is_some() && columns.ends_with(&answers) {
-            columns.truncate(columns.len() - answers.len());
+        // Only a table of answers ends with all of these columns, so that others keep theirs.
+        let new = [&answers[..], &["error".to_owned()]].concat();
+        if columns.ends_with(&new) {
+            columns.truncate(columns.len() - new.len());
         }
         match unusable(columns.iter().chain(&answers).map(String::as_str).chain(["error"])) {
             Some(name) => Err(Error::usage(format!("the table of answers has an empty or repeated column: `{name}`"))
