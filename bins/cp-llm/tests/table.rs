@@ -4,7 +4,7 @@ use cp_testkit::Server;
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::{echo, whole};
+use crate::messages::{asked, echo, whole};
 
 fn echoing() -> (Llm, Server) {
     let server = echo(0);
@@ -35,7 +35,7 @@ fn each_line_is_prompt() {
 fn answers_of_table_are_table_with_failed_rows() {
     let (llm, _server) = echoing();
     let commas = ("--csv", ",", "id,text\n1,\"x, y\"\n2,bad\n3\n4,\"two\nlines\"\n", "two\nlines");
-    let tabs = ("--tsv", "\t", "id\ttext\n1\tx, y\n2\tbad\n3\n4\t\"two\\lines\n", "\t\"two\\\\lines");
+    let tabs = ("--tsv", "\t", "id\ttext\n1\tx, y\n2\tbad\n3\n4\t\"two lines\n", "\t\"two lines");
     for ((option, delimiter, table, last), jobs) in [(commas, "--jobs=1"), (commas, "--jobs=4"), (tabs, "--jobs=4")] {
         let ran = llm.feed(&["-m", "m", "--format", "text", "--stream", "{{text}}", option, jobs], table);
         assert_eq!(ran.status, 1, "{ran:?}");
@@ -129,6 +129,31 @@ fn second_pass_replaces_its_own_columns_only() {
         [&["--lines", "--delimiter", ";"][..], &["--csv", "--delimiter", "\"", "{{a}}"], &["--column", "a", "b"]]
     {
         llm.feed(&[&["-m", "m"], words].concat(), "a\nx\n").failed(2, "E_USAGE");
+    }
+}
+
+#[test]
+fn number_in_table_is_as_it_was_written() {
+    let parsed = r#"{"id": 98765432109876543210, "price": 19.90, "all": [1.0, {"b": 1e2}], "none": null}"#;
+    let server = Server::replying(move |_| whole("openai", parsed));
+    let llm = Llm::asking("openai", &server);
+    let schema = r#"{"properties":{"id":{},"price":{},"all":{},"none":{}}}"#;
+    let ran = llm.feed(&["-m", "m", "--tsv", "--format", "text", "--schema", schema, "{{a}}"], "a\nx\n").success();
+    assert_eq!(ran.stdout, "a\tid\tprice\tall\tnone\terror\nx\t98765432109876543210\t19.90\t[1.0,{\"b\":1e2}]\t\t\n");
+}
+
+#[test]
+fn fields_between_tabs_are_read_and_written_as_they_are() {
+    let server = Server::replying(|request| match &*asked(request) {
+        r"C:\new" => whole("openai", "C:\\a\tb\n"),
+        other => whole("openai", &format!("not {other}")),
+    });
+    let llm = Llm::asking("openai", &server);
+    let mut table = "C:\\p\nC:\\new\n".to_owned();
+    for _ in 0..2 {
+        let words = ["-m", "m", "--tsv", "--format", "text", r#"{{row["C:\\p"]}}"#];
+        table = llm.feed(&words, &table).success().stdout;
+        assert_eq!(table, "C:\\p\tanswer\terror\nC:\\new\tC:\\\\a\\tb\\n\t\n");
     }
 }
 

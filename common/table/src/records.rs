@@ -1,12 +1,12 @@
 //! Records of CSV (RFC 4180), of tab-separated values and of lines, each with the line on which it begins.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 use std::mem::take;
 
 use cp_common::Error;
 use cp_common::context::given::text_of;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 /// The format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl Format {
         if let Self::Csv(delimiter) = self { delimiter } else { '\t' }
     }
 
-    /// A record as a line. Values between tabs have no quotes, so that tabs and line ends in them are escaped, as by
-    /// jq.
+    /// A record as a line. Values between tabs have no quotes, so that tabs and line ends in them are escaped. A field
+    /// that was read is written as it was.
     pub fn line(self, cells: impl Iterator<Item = impl AsRef<str>>) -> String {
         let cells: Vec<String> = cells.map(|cell| self.cell(cell.as_ref())).collect();
         cells.join(&self.delimiter().to_string()) + "\n"
@@ -33,7 +33,8 @@ impl Format {
 
     fn cell(self, text: &str) -> String {
         match self {
-            Self::Tsv => text.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"),
+            // A field that was read has a tab if its record has too many fields.
+            Self::Tsv => text.replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"),
             _ if text.contains([self.delimiter(), '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
             _ => text.to_owned(),
         }
@@ -132,17 +133,24 @@ impl Writer {
         self.format.line(names.chain(["error"])).into_bytes()
     }
 
-    /// The record of a row, its answer by column, and its error.
-    pub fn record(&self, row: Option<&RawValue>, answer: &Map<String, Value>, error: &str) -> Vec<u8> {
-        let row: Map<String, Value> = row.and_then(|row| serde_json::from_str(row.get()).ok()).unwrap_or_default();
-        let own = self.columns.iter().map(|name| row.get(name));
-        let cells = own.chain(self.answers.iter().map(|name| answer.get(name))).map(|cell| match cell {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::String(text)) => text.clone(),
-            Some(other) => other.to_string(),
-        });
-        self.format.line(cells.chain([error.to_owned()])).into_bytes()
+    /// The record of a row, its answer by column, and its error. Between tabs, backslashes of the new fields are escaped
+    /// too, as by jq.
+    pub fn record(&self, row: Option<&RawValue>, answer: Option<&RawValue>, error: &str) -> Vec<u8> {
+        let new = cells(answer, &self.answers).chain([error.to_owned()]);
+        let new = new.map(|text| if self.format == Format::Tsv { text.replace('\\', "\\\\") } else { text });
+        self.format.line(cells(row, &self.columns).chain(new)).into_bytes()
     }
+}
+
+/// The members of an object with these names, as they are written there.
+fn cells(object: Option<&RawValue>, names: &[String]) -> impl Iterator<Item = String> {
+    let members = object.and_then(|object| serde_json::from_str(object.get()).ok());
+    let members: BTreeMap<String, &RawValue> = members.unwrap_or_default();
+    names.iter().map(move |name| match members.get(name).map_or("null", |value| value.get()) {
+        "null" => String::new(),
+        text if text.starts_with('"') => serde_json::from_str(text).unwrap_or_default(),
+        other => other.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -169,9 +177,11 @@ mod tests {
             let (mut text, mut expected) = (String::new(), Vec::new());
             for cells in records {
                 let line = text.matches('\n').count() as u64 + 1;
-                text += &format.line(cells.iter().map(String::as_str));
-                // What is escaped is read as it is written.
+                let written = format.line(cells.iter());
+                // What is escaped is read as it is written, and written as it is read.
                 let cells = if format == Format::Tsv { cells.iter().map(|cell| format.cell(cell)).collect() } else { cells };
+                prop_assert_eq!(&format.line(cells.iter()), &written);
+                text += &written;
                 expected.push((line, Some(cells)));
             }
             let mark = if has_mark { "\u{feff}" } else { "" };

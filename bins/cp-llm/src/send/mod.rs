@@ -4,6 +4,7 @@ mod options;
 mod request;
 mod resume;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +15,17 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::{earlier, jobs};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Delta, Message, Reply as _};
+use cp_common::wire::{Delta, Message, Reply as _, raw};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_table::Writer;
-use serde_json::Map;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 
 pub(crate) use self::options::{Args, Direct, RequestArgs};
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
 use crate::code_block;
 use crate::engine::{Engine, Listener, Work};
-use crate::wire_api::thoughts;
+use crate::wire_api::{exact, thoughts};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -204,10 +204,15 @@ impl Send<'_> {
             && !error.is_fatal()
         {
             let row = error.details().get("row").and_then(|row| to_raw_value(row).ok());
-            let answer = Map::from_iter(cut_text(error).map(|text| (self.direct.column.clone(), text.into())));
-            context.out.raw(&writer.record(row.as_deref(), &answer, error.message()))?;
+            let answer = cut_text(error).map(|text| self.column(&text)).transpose()?;
+            context.out.raw(&writer.record(row.as_deref(), answer.as_deref(), error.message()))?;
         }
         outcome
+    }
+
+    /// The columns of an answer that is a text.
+    fn column(&self, text: &str) -> Result<Box<RawValue>> {
+        raw(&BTreeMap::from([(&self.direct.column, text)]))
     }
 
     /// Prints a message. A paid one is flushed, so that a later failure cannot lose it.
@@ -219,10 +224,10 @@ impl Send<'_> {
         }
         match &self.writer {
             Some(writer) => {
-                let parsed = message.parsed.as_ref().and_then(|parsed| serde_json::from_str(parsed.get()).ok());
-                let column = self.direct.column.clone();
-                let answer = parsed.unwrap_or_else(|| Map::from_iter([(column, message.text().into())]));
-                context.out.raw(&writer.record(message.row.as_deref(), &answer, ""))?;
+                let parsed = message.parsed.as_ref().filter(|parsed| parsed.get().starts_with('{'));
+                let line = parsed.map(|parsed| exact(parsed.get().as_bytes(), "").unwrap_or_else(|| parsed.clone()));
+                let answer = line.map_or_else(|| self.column(&message.text()), Ok)?;
+                context.out.raw(&writer.record(message.row.as_deref(), Some(&answer), ""))?;
             }
             None => context.out.record(Kind::Message, message)?,
         }
