@@ -19,9 +19,11 @@ fn request_has_path_and_key_of_its_api_and_bytes_of_dry_run() {
         ("openai-responses", "/v1/responses", "authorization", format!("Bearer {key}")),
         ("gemini", "/v1beta/models/m:generateContent", "x-goog-api-key", key.to_owned()),
         ("gemini", "/v1beta/models/m:streamGenerateContent?alt=sse", "x-goog-api-key", key.to_owned()),
+        ("gemini", "/v1beta/models/a%23b%3F%20%25%C3%A9/c-d.e:generateContent", "x-goog-api-key", key.to_owned()),
     ] {
         let (llm, server) = Llm::playing(api, vec![whole(api, "ok")]);
-        let words = ["-m", "m", "--rows", "--retries", "0", "-s", "be brief"];
+        let model = if path.contains('%') { "a#b? %é/c-d.e" } else { "m" };
+        let words = ["-m", model, "--rows", "--retries", "0", "-s", "be brief"];
         let words = [&words[..], if path.contains("sse") { &["--stream"] } else { &[] }].concat();
         let dry = llm.feed(&[&words[..], &["--dry-run"]].concat(), &prompt.to_string());
         assert_eq!(server.requests().len(), 0, "{path}");

@@ -29,7 +29,13 @@ pub(crate) const API: WireApi = WireApi {
 
 fn path(request: &Request) -> String {
     let method = if request.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
-    format!("/models/{}:{method}", request.model.trim_start_matches("models/"))
+    let name = request.model.trim_start_matches("models/").bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b'@' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    });
+    format!("/models/{}:{method}", name.collect::<String>())
 }
 
 fn body(request: &Request, there: &Origin) -> Result<Vec<u8>> {
