@@ -44,6 +44,11 @@ fn cache_is_the_file_that_is_named_and_no_other_file_of_the_home() {
     let inside = llm.home.join("config/policy.toml");
     assert_eq!(llm.run(&["-m", "m", &format!("--cache={}", inside.display()), "x"]).status, 4);
     assert!(!inside.exists());
+    for device in ["/dev/null", "/dev/zero", "/dev/full"] {
+        let ran = llm.script(&format!("ulimit -v 4000000; cp-llm -m m --cache={device} x")).run();
+        assert_eq!(ran.failed(4, "E_CONFIG")["details"]["file"], device);
+    }
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[test]

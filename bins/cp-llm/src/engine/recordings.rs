@@ -84,6 +84,10 @@ impl Recordings {
     pub(crate) fn open(path: &Path, purpose: Use, warn: &dyn Fn(&str)) -> Result<Self> {
         let is_replay = purpose == Use::Replay;
         let file = if is_replay { given::seekable(path).map_err(Error::fatal)? } else { open_for_append(path)? };
+        // A device may have no end.
+        if purpose == Use::Cache && !file.metadata()?.is_file() {
+            return Err(Error::config("a cache must be a regular file").in_file(path).fatal());
+        }
         let mut index = Index::default();
         if purpose != Use::Record {
             index.update(&file, is_replay)?;
