@@ -42,7 +42,11 @@ fn extract_prints_first_code_block() {
 #[test]
 fn schema_is_file_json_or_notation() {
     let (llm, script) = playing(&["{\"name\":\"Ada\",\"age\":36}"]);
-    let file = llm.work.write("person.json", r#"{"type":"object","required":["age"]}"#).display().to_string();
+    // The file begins with a byte order mark, as those of some editors.
+    let marked = "\u{feff}{\"type\":\"object\",\"required\":[\"age\"]}";
+    let file = llm.work.write("person.json", marked).display().to_string();
+    let tools = llm.work.write("tools.json", "\u{feff}[{\"name\":\"t\",\"input_schema\":{}}]").display().to_string();
+    llm.run(&["--dry-run", "--tool-schemas", &tools, "--", "who?"]).success();
     for schema in [&file, r#"{"type":"object","required":["age"]}"#, "name, age int: in years"] {
         let data = llm.run(&["--stub-script", &script, "--schema", schema, "--", "who?"]).data();
         assert_eq!(data["parsed"]["age"], 36, "{schema}");
@@ -52,6 +56,7 @@ fn schema_is_file_json_or_notation() {
     assert_eq!(error["details"]["field"], 2);
     request("--schema", "nothing.json").failed(3, "E_NOT_FOUND");
     request("--schema", "{").failed(2, "E_VALIDATION");
+    request("--tool-schemas", &file).failed(2, "E_VALIDATION");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use cp_common::context::given;
+use cp_common::context::given::{self, text_of};
 use cp_common::wire::Message;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
@@ -43,7 +43,10 @@ impl AnswerSchema {
                 // A single word that is not a valid field was probably meant as a file name.
                 found => found.map_err(|_| Error::not_found("no such file").in_file(given).fatal())?,
             },
-            None => parsed(&given::bytes(given, LONGEST).map_err(Error::fatal)?)?,
+            None => {
+                let bytes = given::bytes(given, LONGEST).map_err(Error::fatal)?;
+                parsed(text_of(&bytes).map_err(|e| place(e).fatal())?.as_bytes())?
+            }
         };
         Self::compile(text).map_err(place)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use cp_common::context::given;
+use cp_common::context::given::{self, text_of};
 use cp_common::context::options::{StreamOptions, TextOrFile, positive_seconds, seconds};
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
@@ -272,7 +272,7 @@ impl Direct {
 const LONGEST: u64 = 4 << 20;
 
 fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
-    let text = given::bytes(file, LONGEST).map_err(Error::fatal)?;
-    serde_json::from_slice(&text)
-        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
+    let bytes = given::bytes(file, LONGEST).map_err(Error::fatal)?;
+    let text = text_of(&bytes).map_err(|e| e.in_file(file).fatal())?;
+    serde_json::from_str(text).map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
 }
