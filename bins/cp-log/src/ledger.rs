@@ -9,6 +9,7 @@ use cp_common::wire::{LedgerName, Reply, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
+use cp_ledger::read::segments::followed;
 use cp_ledger::read::{End, backward};
 use cp_ledger::sessions::Session;
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub(crate) fn path(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
 
 /// The path of the ledger that a verb reads, which may be named by its run or its session.
 pub(crate) fn path_to_read(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
-    file.map_or_else(|| path(None, context), |file| subject(file, Session::file, context))
+    file.map_or_else(|| path(None, context), |file| Ok(followed(&subject(file, Session::file, context)?)))
 }
 
 /// The absolute path of the ledger that a verb names, if it may be written.
@@ -66,7 +67,7 @@ pub(crate) fn append_path(file: Option<&Path>, context: &Context) -> Result<Path
 pub(crate) fn path_of(file: Option<&Path>, context: &Context) -> PathBuf {
     let option = file.or(context.options.ledger.as_deref()).map(Path::to_owned);
     let setting = || context.config.text("ledger", None).map(PathBuf::from);
-    option.or_else(setting).unwrap_or_else(|| context.home.ledger("cp-log.jsonl"))
+    followed(&option.or_else(setting).unwrap_or_else(|| context.home.ledger("cp-log.jsonl")))
 }
 
 fn writable(path: &Path, context: &Context) -> Result<PathBuf> {

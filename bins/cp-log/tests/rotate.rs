@@ -153,3 +153,38 @@ fn entries_from_outside_that_look_like_the_ledgers_own_are_only_entries() {
     assert_eq!(events, ["segment.open", "log"]);
     place.lines(&["verify", "--complete", "l.jsonl"], "");
 }
+
+/// What belongs to a ledger lies beside its file, whichever name each program is given.
+#[test]
+fn a_link_is_another_name_of_the_ledger() {
+    for is_there in [true, false] {
+        let place = Ledgers::new();
+        std::fs::create_dir(place.path("real")).unwrap();
+        std::os::unix::fs::symlink("real/l.jsonl", place.path("link.jsonl")).unwrap();
+        if is_there {
+            place.ledger("real/l.jsonl", 2);
+        }
+        place.lines(&["append", "-f", "link.jsonl", "x"], "");
+        place.lines(&["append", "-f", "link.jsonl"], &"v".repeat(2_000_000));
+        place.sign("link.jsonl");
+        place.lines(&["rotate", "link.jsonl"], "");
+        place.lines(&["append", "-f", "link.jsonl", "y"], "");
+        place.lines(&["checkpoint", "-f", "link.jsonl", "--sign-with", "K"], "");
+        place.lines(&["bundle", "link.jsonl", "-o", "b"], "");
+        let read = |name: &str| place.lines(&["query", "--event", "log", "--format", "raw", name], "");
+        let entries = read("real/l.jsonl");
+        assert_eq!(entries.len(), 3, "the control");
+        let blob = entries[1]["message"]["blob"].as_str().unwrap();
+        for name in ["link.jsonl", "real/l.jsonl", "b"] {
+            place.lines(&["verify", "--trust", "K.pub", name], "");
+            assert_eq!(read(name), entries, "{name}");
+        }
+        for words in [&["blob", blob][..], &["query"], &["tip"], &["prove", "1"]] {
+            let of = |name| place.lines(&[words, &["--ledger", name]].concat(), "");
+            assert_eq!(of("link.jsonl").len(), of("real/l.jsonl").len(), "{words:?}");
+        }
+        assert!(place.path("link.jsonl").is_symlink());
+        let beside = std::fs::read_dir(place.path(".")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(beside.filter(|name| name.to_string_lossy().starts_with("link.")).count(), 1);
+    }
+}

@@ -11,6 +11,7 @@ use cp_redact::Redactor;
 
 use crate::append::{Ledger, Sync};
 use crate::format::Entry;
+use crate::read::segments::followed;
 use crate::sessions::Session;
 
 /// Opens the ledger that records the effects of this command line: the one that was named, else the run's, else the
@@ -23,19 +24,19 @@ pub fn effect_ledger(context: &Context, name: &str) -> Result<Ledger> {
 pub fn effect_path(context: &Context, name: &str) -> Result<PathBuf> {
     if let Some(path) = &context.options.ledger {
         cp_policy::check_writable(&context.home, path)?;
-        return Ok(path.clone());
+        return Ok(followed(path));
     }
     if let Some(run) = &context.options.run {
         return Ok(if run.contains('/') {
-            PathBuf::from(run)
+            followed(Path::new(run))
         } else {
             context.home.runs(&context.tier(None)?).join(format!("{run}.jsonl"))
         });
     }
-    Ok(match session_directory(context)? {
+    Ok(followed(&match session_directory(context)? {
         Some(directory) => directory.join("ledger").join(name.strip_prefix("cp-").unwrap_or(name)),
         None => context.home.ledger(name),
-    })
+    }))
 }
 
 /// The directory of the session that the command line or the environment names, if one is named.

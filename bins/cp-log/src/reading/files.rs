@@ -16,7 +16,7 @@ use cp_ledger::append::register::missing;
 use cp_ledger::home::session_directory;
 use cp_ledger::proof::note::checkpoint_path;
 use cp_ledger::read::lines;
-use cp_ledger::read::segments::{ledger_of, segments_of};
+use cp_ledger::read::segments::{followed, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::sessions::Session;
 use rustix::fs::FileType;
@@ -181,7 +181,7 @@ fn run_ledger(run: &str, context: &Context) -> Result<Option<PathBuf>> {
 /// The ledger of a run that is given by its id, its name or the path of its ledger.
 pub(crate) fn ledger_of_run(run: &str, context: &Context) -> Result<PathBuf> {
     if run.contains('/') {
-        return Ok(PathBuf::from(run));
+        return Ok(followed(Path::new(run)));
     }
     let missing = || Error::not_found(format!("no run `{run}`")).hint("cp-toolloop runs lists them");
     run_ledger(run, context)?.ok_or_else(missing)
@@ -336,7 +336,8 @@ impl Operands {
         }
     }
 
-    fn add(&mut self, path: &Path) -> Result<()> {
+    fn add(&mut self, named: &Path) -> Result<()> {
+        let path = &*if is_stdin(named) { named.to_owned() } else { followed(named) };
         if path.is_dir() {
             return self.add_directory(path);
         }

@@ -25,7 +25,7 @@ use crate::format::Entry;
 use crate::format::line::{self, FRAME, Hash};
 use crate::proof::leaves::origin_of;
 use crate::proof::note::{Note, checkpoint_path};
-use crate::read::segments::name_of;
+use crate::read::segments::{followed, name_of};
 use crate::read::tail::{self, Asks, Last};
 
 /// The name of the format, as line 0 has it.
@@ -120,7 +120,7 @@ impl Ledger {
         // A receipt must still point at the ledger when it is read in another directory.
         let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         // Side files lie beside the file itself, not beside a link to it.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| named.clone());
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| followed(&named));
         let file = open(&path, creates)?;
         Ok(Self {
             named,
@@ -175,7 +175,7 @@ impl Ledger {
             let (entry, note, other) = sign()?;
             let known = ledger.write_own(known, known.size, &[entry])?;
             ledger.sync_now()?;
-            write_whole(&checkpoint_path(&ledger.named), note.to_string().as_bytes())?;
+            write_whole(&checkpoint_path(&ledger.path), note.to_string().as_bytes())?;
             Ok((note, ledger.receipt(known.next - 1, &known.hash), other))
         })
     }

@@ -10,7 +10,7 @@ use cp_common::wire::Receipt;
 
 use super::{Ledger, Sync};
 use crate::format::Entry;
-use crate::read::segments::segments_of;
+use crate::read::segments::{followed, segments_of};
 use crate::read::tail::is_ledger_file;
 use crate::read::{lines, open};
 
@@ -38,7 +38,7 @@ fn record(home: &Path, event: &str, file: &str, sync: Sync) -> Result<Receipt> {
 
 /// The ledgers below a home that its own ledger names, that are not there, and that nobody removed on record.
 pub fn missing(home: &Path) -> Result<BTreeSet<PathBuf>> {
-    let own = home.join(OWN);
+    let own = followed(&home.join(OWN));
     let mut named: BTreeSet<PathBuf> = own.is_file().then(|| OWN.into()).into_iter().collect();
     let mut files = segments_of(&own)?;
     files.extend(own.is_file().then(|| own.clone()));

@@ -2,9 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::home::resolved;
 use cp_common::{Code, Error, Result};
 
 use super::source::lines;
+
+/// The path of a ledger that is named. A link is another name: what belongs to the ledger lies beside the target, even
+/// where that is still missing. The name of an open pipe is no link to a file.
+pub fn followed(named: &Path) -> PathBuf {
+    let target = || std::path::absolute(named).map(|named| resolved(&named)).ok();
+    let is_ledger = |target: &PathBuf| target.is_file() || !named.exists();
+    let target = Some(named).filter(|named| named.is_symlink()).and_then(|_| target());
+    target.filter(is_ledger).unwrap_or_else(|| named.to_owned())
+}
 
 /// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`.
 pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
