@@ -1,5 +1,8 @@
 //! Damage of one line of a ledger: every verb that reads it names the line, or fails.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use proptest::prelude::*;
 
 use crate::ledgers::Ledgers;
@@ -90,4 +93,39 @@ fn intact_lines_of_damaged_ledger_are_read() {
         assert_eq!(stats.unwrap_or(ran.of("entry").len() as u64), 5, "{ran:?}");
         assert_eq!(ran.closing()["error"]["code"], "E_PARTIAL");
     }
+}
+
+#[test]
+fn what_cannot_be_read_is_a_failed_item_and_hides_nothing() {
+    let place = Ledgers::new();
+    for directory in ["d", "d/closed", "d/listed"] {
+        std::fs::create_dir(place.path(directory)).unwrap();
+    }
+    let denied = [("d/closed", 0o000), ("d/denied.jsonl", 0o000), ("d/listed", 0o444)];
+    for name in ["d/good.jsonl", "d/denied.jsonl", "d/closed/l.jsonl", "d/listed/l.jsonl"] {
+        place.ledger(name, LINES);
+    }
+    let allow = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    // Root without its capabilities has the rights that the modes give.
+    let run = |words: &[&str]| match rustix::process::geteuid().is_root() {
+        true => place.subject().args(words).under("setpriv", ["--bounding-set=-all", "--inh-caps=-all"]).run(),
+        false => place.run(words),
+    };
+    assert_eq!(run(&["stats", "d"]).success().closing()["data"]["files"], 4, "the control");
+    denied.iter().for_each(|(name, mode)| allow(name, *mode));
+    for verb in ["query", "stats", "verify"] {
+        let ran = run(&[verb, "d"]).code(if verb == "verify" { 4 } else { 1 });
+        let records = ran.records();
+        let failed: Vec<_> = records.iter().filter(|one| one["type"] == "error").map(|one| &one["error"]).collect();
+        let files: Vec<_> = failed.iter().map(|error| error["details"]["file"].as_str().unwrap()).collect();
+        assert!(files.len() == 3 && denied.iter().zip(&files).all(|((of, _), file)| file.starts_with(of)), "{ran:?}");
+        assert!(failed.iter().all(|error| error["code"] == "E_FORBIDDEN"), "{ran:?}");
+        let good = records.iter().find(|one| one["type"] == "item" || one["type"] == "entry").unwrap();
+        let lines = [&good["data"]["lines"], &good["data"]["entries"]].into_iter().find_map(|lines| lines.as_u64());
+        assert_eq!(lines.unwrap_or(ran.of("entry").len() as u64), LINES as u64, "{ran:?}");
+    }
+    for verb in ["audit", "bundle"] {
+        assert_eq!(run(&[verb, "d"]).code(4).closing()["error"]["code"], "E_FORBIDDEN");
+    }
+    denied.iter().for_each(|(name, _)| allow(name, 0o700));
 }

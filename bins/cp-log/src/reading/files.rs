@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -279,9 +280,6 @@ fn is_ledger(target: &Target) -> Result<bool> {
         return Err(Error::validation("what belongs to a ledger lies beside it, and standard input is not a bundle")
             .hint("name the file of the ledger"));
     }
-    if !path.is_file() {
-        return Err(Error::not_found("no such ledger").in_file(path));
-    }
     // An empty file is not one.
     is_ledger_or_empty(&cp_ledger::read::open(path)?, u64::MAX, target)
 }
@@ -359,21 +357,30 @@ impl Operands {
 
     fn add_directory(&mut self, directory: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io("cannot list", e).in_file(directory);
-        let mut paths = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(failed)? {
-            paths.push(entry.map_err(failed)?.path());
-        }
+        // The reader of the file that it is meets the same failure, and goes on with the others.
+        let Ok(listing) = std::fs::read_dir(directory) else {
+            self.push(directory.to_owned(), false);
+            return Ok(());
+        };
+        let mut paths = listing.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         // The name of a segment sorts before that of its ledger, because digits sort before letters.
         paths.sort();
         for path in paths {
+            // A link would bring the same file twice, or lead out of the directory.
+            let metadata = match path.symlink_metadata() {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(_) => {
+                    self.push(path, false);
+                    continue;
+                }
+                Ok(metadata) => metadata,
+            };
             if self.lost.is_none() {
                 let shown = |path: &Path| name_in(self.bundle.as_deref(), path);
                 let lost =
                     ledger_beside(&path).filter(|ledger| !ledger.exists() && !ledger.with_extension("").exists());
                 self.lost = lost.map(|ledger| (shown(&path), shown(&ledger)));
             }
-            // A link would bring the same file twice, or lead out of the directory.
-            let Ok(metadata) = path.symlink_metadata() else { continue };
             if metadata.is_dir() && path.extension().is_none_or(|extension| extension != "blobs") {
                 self.add_directory(&path)?;
             } else if metadata.is_file() && is_lines(&path) {

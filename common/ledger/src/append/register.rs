@@ -61,12 +61,12 @@ pub fn missing(home: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(named)
 }
 
-/// True if a ledger is still one, or was emptied: a file of another program in its place is not.
+/// True if a ledger is still one, was emptied, or cannot be looked at: a file of another program in its place is not.
 fn is_there(ledger: &Path) -> bool {
     match open(ledger) {
         Ok(file) => {
             file.metadata().is_ok_and(|metadata| metadata.len() == 0) || is_ledger_file(&file, ledger).unwrap_or(true)
         }
-        Err(_) => ledger.exists(),
+        Err(_) => ledger.try_exists().unwrap_or(true),
     }
 }
