@@ -100,7 +100,7 @@ pub(crate) struct Turns {
 pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     let mut lines = read::lines(files_of(file)?.first().map_or(file, PathBuf::as_path))?;
     while let Some(raw) = lines.next()? {
-        let Some(line) = raw.stored() else { continue };
+        let Some(line) = intact(&raw) else { continue };
         if line.is_event(START) {
             let data = line.member("data").unwrap_or(b"{}");
             let start = serde_json::from_slice(data)
@@ -122,7 +122,7 @@ pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     let mut covered: Option<(u64, Content)> = None;
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {
-        let Some(line) = counted(raw, &mut found.skipped) else { continue };
+        let Some(line) = counted(&raw, &mut found.skipped) else { continue };
         if line.is_event(COMPACT) && covered.is_none() {
             let through = line.member("data").and_then(|data| serde_json::from_slice::<Covered>(data).ok());
             covered = through
@@ -181,7 +181,7 @@ struct Covered {
 pub(crate) fn each_entry(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<()> {
     let mut lines = read::lines(file)?;
     while let Some(raw) = lines.next()? {
-        if let Some(line) = raw.stored() {
+        if let Some(line) = intact(&raw) {
             each(&line)?;
         }
     }
@@ -230,8 +230,13 @@ pub(crate) fn must_be_open(file: &Path) -> Result<()> {
     }
 }
 
-fn counted<'a>(raw: Raw<'a>, skipped: &mut u64) -> Option<Line<'a>> {
-    let line = raw.stored();
+/// The line as it was written; `None` if it was altered, too.
+fn intact<'a>(raw: &Raw<'a>) -> Option<Line<'a>> {
+    raw.stored().filter(Line::is_intact)
+}
+
+fn counted<'a>(raw: &Raw<'a>, skipped: &mut u64) -> Option<Line<'a>> {
+    let line = intact(raw);
     // A line without a line feed may still be being written.
     if line.is_none() && raw.end != End::File && !raw.bytes.trim_ascii().is_empty() {
         *skipped += 1;

@@ -31,6 +31,26 @@ fn load_skips_and_reports_damaged_lines() {
     assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "lines_skipped");
 }
 
+/// A turn that was altered in any place is no turn of this session, whichever verb reads it.
+#[test]
+fn an_altered_turn_is_left_out_and_reported() {
+    let place = Sessions::new();
+    let session = place.start();
+    for text in ["first", "amended", "last"] {
+        place.run(&["append", "--session", &session, "--", text]).success();
+    }
+    assert_eq!(place.run(&["load", &session]).data()["count"], 3, "the control");
+    let stored = std::fs::read_to_string(place.file(&session)).unwrap();
+    std::fs::write(place.file(&session), stored.replace("amended", "altered")).unwrap();
+    let ran = place.run(&["load", &session]);
+    let texts: Vec<Value> =
+        ran.data()["messages"].as_array().unwrap().iter().map(|turn| turn["content"].clone()).collect();
+    assert_eq!(texts, ["first", "last"]);
+    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "lines_skipped");
+    assert_eq!(place.count(&session), 2);
+    assert_eq!(place.run(&["search", "altered"]).data()["items"], json!([]));
+}
+
 #[test]
 fn the_blocks_of_an_answer_come_back_as_they_were_stored_however_large() {
     let place = Sessions::new();
