@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use cp_common::coprocess::{Child, ChildOptions, cmd, find};
-use cp_common::output::printable_line;
+use cp_common::output::{printable_line, to_stderr};
 use cp_common::wire::record::Record;
 use cp_common::wire::{Content, Turn};
 use cp_common::{Error, Result};
@@ -19,11 +19,18 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
     let mut ledger = Child::start("cp-log", &command, ChildOptions::DEFAULT)?;
     let sought = sought.map(str::to_lowercase);
     let (mut answers, mut lines) = (HashMap::<String, Option<Value>>::new(), Vec::new());
+    let mut skipped = None::<(Error, u64)>;
     while lines.len() < limit {
         let Some(line) = ledger.next_line()? else { break };
         let record = Record::parse(line)?;
         if !record.ok {
-            return Err(record.failure());
+            // The closing line sums up the lines and files that were left out.
+            match skipped {
+                None if record.closed => return Err(record.failure()),
+                _ if record.closed => break,
+                _ => skipped.get_or_insert_with(|| (record.failure(), 0)).1 += 1,
+            }
+            continue;
         }
         let Some("entry") = record.kind_name.as_deref() else { continue };
         let entry: Value = record.read()?;
@@ -42,6 +49,15 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
         if is_sought(&question) || is_sought(&Content::deserialize(&answer["content"]).unwrap_or_default().text()) {
             lines.push(line_of(&answer, &question));
         }
+    }
+    if let Some((first, count)) = skipped {
+        if lines.is_empty() {
+            return Err(first);
+        }
+        let first = printable_line(first.message());
+        to_stderr(&format!(
+            "cp-ask: skipped what cannot be read, cp-log verify names it: {count}, the first {first}\n"
+        ));
     }
     if lines.is_empty() && limit > 0 {
         let message = if sought.is_some() { "no question or answer has these words" } else { "no questions yet" };

@@ -202,6 +202,20 @@ fn continue_and_session_follow_conversation_that_was_used_last() {
     }
 }
 
+/// One line that is damaged hides no other question.
+#[test]
+fn logs_skip_and_report_what_cannot_be_read() {
+    let place = Place::new();
+    let ran = run(&place, "cp-ask one >/dev/null; cp-ask two >/dev/null; cp-ask logs").success();
+    assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (2, ""), "the control");
+    let damaged = "for file in $(find $CP_HOME -name session.jsonl); do echo torn >>$file; done";
+    run(&place, damaged).success();
+    for options in ["", "--search one"] {
+        let ran = run(&place, &format!("cp-ask logs {options}")).success();
+        assert!(ran.stdout.contains("one") && ran.stderr.contains("skipped"), "{ran:?}");
+    }
+}
+
 #[test]
 fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     let place = Place::new();
