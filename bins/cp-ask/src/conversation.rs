@@ -23,12 +23,14 @@ impl Agent {
         Ok(Self { current: Current::of(&id, home), id })
     }
 
-    /// Continues the current session, or starts one that becomes current. A session that cannot be opened again is not
-    /// continued.
+    /// Continues the current session, or starts one that becomes current if there was none.
     pub(crate) fn continued(&self) -> Result<String> {
         let _lock = self.current.lock()?;
-        let current = self.current.session().and_then(|session| reopened(&session).ok());
-        current.map_or_else(|| self.renewed(), |(session, _)| Ok(session))
+        let Some(current) = self.current.session() else { return self.renewed() };
+        reopened(&current).map(|(session, _)| session).map_err(|e| {
+            let message = format!("the conversation {current} cannot be continued: {}", e.message());
+            Error::new(e.code(), message).hint(format!("begin a new one: cp-ask --agent {} reset", self.id))
+        })
     }
 
     /// Makes this the current session.
@@ -40,7 +42,8 @@ impl Agent {
     /// Starts a new current session. Returns the old one and the new one.
     pub(crate) fn reset(&self) -> Result<(Option<String>, String)> {
         let _lock = self.current.lock()?;
-        Ok((self.current.session(), self.renewed()?))
+        let old = self.current.session().filter(|old| query(&["show", old]).is_ok());
+        Ok((old, self.renewed()?))
     }
 
     fn renewed(&self) -> Result<String> {

@@ -60,11 +60,10 @@ impl Current {
         Self { directory: home.path("agents").join(agent), lock, home: home.clone() }
     }
 
-    /// Returns the current session; `None` if there is none.
+    /// Returns the current session, which may be gone; `None` if there was none.
     #[must_use]
     pub fn session(&self) -> Option<String> {
-        let link = self.link();
-        let target = link.read_link().ok().filter(|_| link.is_file())?;
+        let target = self.link().read_link().ok()?;
         Some(target.parent()?.file_name()?.to_str()?.to_owned())
     }
 

@@ -216,6 +216,24 @@ fn logs_skip_and_report_what_cannot_be_read() {
     }
 }
 
+/// What cannot be continued is named, and nothing is sent in its place.
+#[test]
+fn lost_conversation_is_not_replaced_in_silence() {
+    let place = Place::new();
+    let session = run(&place, "cp-ask ask >/dev/null; cp-session list --format json | jq -r .data.items[0].session_id");
+    let session = session.success().stdout.trim_end().to_owned();
+    run(&place, "cp-ask -c again").success();
+    run(&place, &format!("rm -r $(find $CP_HOME -type d -name {session})")).success();
+    let lost = run(&place, "cp-ask -c again").code(3);
+    assert!(lost.stdout.is_empty() && lost.stderr.contains(&session), "{lost:?}");
+    assert!(lost.stderr.contains("cp-ask --agent default reset"), "{lost:?}");
+    let shown = run(&place, "cp-ask session").code(3);
+    assert!(shown.stderr.contains(&session) && !shown.stderr.contains("yet"), "{shown:?}");
+    let reset = run(&place, "cp-ask --agent default reset").success();
+    assert!(!reset.stdout.contains("is kept"), "{reset:?}");
+    run(&place, "cp-ask -c again").success();
+}
+
 #[test]
 fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     let place = Place::new();
