@@ -64,16 +64,16 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
     let text = match verb {
         Verb::Init(rest) => {
             templates::create_starters(&home)?;
-            return execute("cp-shell", &["init", "--format", "text"], rest);
+            return execute("cp-shell", &["init"], rest, &[TEXT]);
         }
-        Verb::Config(rest) => return execute("cp-shell", &["config", "--format", "text"], rest),
-        Verb::Doctor(rest) => return execute("cp-shell", &["doctor", "--format", "text"], rest),
-        Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest),
+        Verb::Config(rest) => return execute("cp-shell", &["config"], rest, &[TEXT]),
+        Verb::Doctor(rest) => return execute("cp-shell", &["doctor"], rest, &[TEXT]),
+        Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest, &[]),
         Verb::Session(rest) => {
             let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
             let current = || Agent::of(agent, &home)?.current.session().ok_or_else(none);
             let session = variable("CP_SESSION").map_or_else(current, Ok)?;
-            return execute("cp-session", &["load", "--format=text", "--session", &session], rest);
+            return execute("cp-session", &["load"], rest, &[TEXT, ("CP_SESSION", &session)]);
         }
         Verb::Reset => reset(agent, &home)?,
         Verb::Logs { limit, search } => logs::list(limit, search.as_deref())?,
@@ -133,8 +133,13 @@ pub(crate) struct Rest {
     pub words: Vec<OsString>,
 }
 
-/// Replaces this process with a program. Returns only if the program cannot be started.
-pub(crate) fn execute(program: &str, words: &[&str], rest: Rest) -> Result<u8> {
+/// The format for a person.
+pub(crate) const TEXT: (&str, &str) = ("CP_FORMAT", "text");
+
+/// Replaces this process with a program. Returns only if the program cannot be started. Defaults are variables, so that
+/// the options are left to the person.
+pub(crate) fn execute(program: &str, words: &[&str], rest: Rest, defaults: &[(&str, &str)]) -> Result<u8> {
     let words = words.iter().map(OsString::from).chain(rest.words);
-    Err(Error::io(format!("starting {program}"), replace(find(program)?, words, &BTreeMap::new())))
+    let defaults = defaults.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Err(Error::io(format!("starting {program}"), replace(find(program)?, words, &defaults)))
 }

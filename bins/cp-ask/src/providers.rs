@@ -16,7 +16,7 @@ use rustix::termios::isatty;
 use serde_json::Value;
 use toml_edit::{DocumentMut, value};
 
-use crate::{Rest, execute};
+use crate::{Rest, TEXT, execute};
 
 #[derive(Subcommand)]
 pub(crate) enum Keys {
@@ -96,7 +96,7 @@ pub(crate) fn models(action: Option<Models>, rest: Rest, home: &Home, out: &mut 
         if let Ok(model) = default_model(&file) {
             to_stderr(&format!("cp-ask: {model} is the default; cp-ask models default MODEL sets another\n"));
         }
-        return execute("cp-llm", &["models", "--format", "text"], rest);
+        return execute("cp-llm", &["models"], rest, &[TEXT]);
     };
     if let Some(model) = &model {
         let text = std::fs::read_to_string(&file).unwrap_or_default();

@@ -235,6 +235,26 @@ fn lost_conversation_is_not_replaced_in_silence() {
 }
 
 #[test]
+fn options_of_a_verb_may_replace_its_defaults() {
+    let place = Place::new();
+    let start = "cp-ask one >/dev/null; cp-ask --name other two >/dev/null; cp-ask three >/dev/null; exec </dev/null";
+    run(&place, start).success();
+    for (words, answer) in [
+        ("session", "user: three\n"),
+        ("session --session other", "user: two\n"),
+        ("session --format text", "user: three\n"),
+        ("session --format json", "{\"ok\":true"),
+        ("session other --format=text", "user: two\n"),
+        ("config --format json", "{\"ok\":true"),
+        ("doctor --format json", "{\"ok\":true"),
+        ("models --format json", "{\"ok\":true"),
+    ] {
+        let ran = run(&place, &format!("cp-ask {words}"));
+        assert!(ran.stdout.starts_with(answer), "{words}: {ran:?}");
+    }
+}
+
+#[test]
 fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     let place = Place::new();
     place.work.write("answer", "{\"content\":\"a\\u001b[31mb\\u0007\\u009bc\\nd\"}\n");
