@@ -265,8 +265,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
 /// costs money.
 fn check_word(word: &str) -> Result<bool> {
     let command = command();
-    let near = misspelt_verb(word, command.get_subcommands().map(clap::Command::get_name).chain(["help"]));
-    near.map_or(Ok(FOREIGN.split(' ').any(|known| known == word)), |near| {
+    let verbs = || command.get_subcommands().map(clap::Command::get_name).chain(["help"]);
+    let singular = || verbs().find(|verb| verb.strip_suffix('s') == Some(word));
+    misspelt_verb(word, verbs()).or_else(singular).map_or(Ok(FOREIGN.split(' ').any(|known| known == word)), |near| {
         let hint = format!("did you mean `{near}`? To send the word: cp-ask -- {word}");
         Err(Error::usage(format!("unknown command {word}")).hint(hint))
     })

@@ -89,6 +89,8 @@ fn a_lone_word_that_is_a_verb_of_any_program_is_not_sent() {
     for (script, status) in [
         ("echo log | cp-ask audit", 0),
         ("echo log | cp-ask sesion", 2),
+        ("cp-ask log", 2),
+        ("cp-ask key", 2),
         ("echo | cp-ask audit", 2),
         ("cp-ask audit </dev/null", 2),
     ] {
