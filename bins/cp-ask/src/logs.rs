@@ -55,9 +55,7 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
             return Err(first);
         }
         let first = printable_line(first.message());
-        to_stderr(&format!(
-            "cp-ask: skipped what cannot be read, cp-log verify names it: {count}, the first {first}\n"
-        ));
+        to_stderr(&format!("cp-ask: left out {count} that cannot be read (cp-log verify names them): first {first}\n"));
     }
     if lines.is_empty() && limit > 0 {
         let message = if sought.is_some() { "no question or answer has these words" } else { "no questions yet" };

@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::{ask_with, cmd};
 use cp_common::home::config::{Config, variable};
-use cp_common::home::{Home, is_id, write_whole};
+use cp_common::home::{Home, is_id, resolved, write_whole};
 use cp_common::output::{Output, to_stderr};
 use cp_common::{Error, Result, signals};
 use rustix::stdio::stdin;
@@ -42,7 +42,7 @@ pub(crate) fn keys(action: Option<&Keys>, home: &Home) -> Result<String> {
     if !is_id(name) {
         return Err(unknown());
     }
-    let file = home.keys().join("api").join(name);
+    let file = resolved(&home.keys().join("api").join(name));
     write_whole(&file, format!("{}\n", read_key(name)?).as_bytes())?;
     // What cp-llm does not read would only seem to be stored.
     if !sources()?.iter().any(|(known, _)| known == name) {
@@ -91,7 +91,8 @@ pub(crate) enum Models {
 
 /// Lists the models with `cp-llm`, or prints or sets the default one.
 pub(crate) fn models(action: Option<Models>, rest: Rest, home: &Home, out: &mut Output) -> Result<u8> {
-    let file = home.config_file();
+    // A link, such as one to a file under version control, stays.
+    let file = resolved(&home.config_file());
     let Some(Models::Default { model }) = action else {
         if let Ok(model) = default_model(&file) {
             to_stderr(&format!("cp-ask: {model} is the default; cp-ask models default MODEL sets another\n"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::command_words;
-use cp_common::home::{Home, create_whole, is_id, write_whole};
+use cp_common::home::{Home, create_whole, is_id, resolved, write_whole};
 use cp_common::wire::quoted;
 use cp_common::{Error, Result};
 
@@ -73,7 +73,7 @@ pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<Strin
     let text = Some(question.text.join(" ")).filter(|text| !text.is_empty()).unwrap_or("{{ text }}".to_owned());
     let head = if options.is_empty() { String::new() } else { format!("{}{options} {}\n", OPTIONS.0, OPTIONS.1) };
     let file = directory(home).join(format!("{name}.md"));
-    write_whole(&file, format!("{head}{text}\n").as_bytes())?;
+    write_whole(&resolved(&file), format!("{head}{text}\n").as_bytes())?;
     Ok(format!("cp-ask -t {name} uses {}\n", file.display()))
 }
 

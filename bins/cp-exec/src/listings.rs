@@ -1,8 +1,7 @@
 //! What directories contain, read once for all walks around a run.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, OsStr};
-use std::mem;
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,10 +12,9 @@ use libc::{BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAG
 use rustix::fs::FileType;
 
 use crate::file_id::FileId;
-use crate::nofollow::entries;
+use crate::nofollow;
 
 /// The names in a directory with their types, in byte order.
-#[derive(Default)]
 pub(crate) struct Listing {
     /// All names, because one allocation for each takes longer than to read it.
     names: Vec<u8>,
@@ -25,28 +23,8 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    fn add(&mut self, name: &CStr, kind: FileType) {
-        let start = self.names.len();
-        self.names.extend_from_slice(name.to_bytes());
-        self.entries.push((start..self.names.len(), kind));
-    }
-
-    fn name(&self, place: &Range<usize>) -> &OsStr {
-        OsStr::from_bytes(&self.names[place.clone()])
-    }
-
-    fn sorted(mut self) -> Self {
-        let mut entries = mem::take(&mut self.entries);
-        entries.sort_unstable_by(|(one, _), (other, _)| self.name(one).cmp(self.name(other)));
-        Self { entries, ..self }
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, FileType)> {
-        self.entries.iter().map(|(place, kind)| (self.name(place), *kind))
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.entries.binary_search_by(|(place, _)| self.name(place).cmp(OsStr::new(name))).is_ok()
+        self.entries.iter().map(|(place, kind)| (OsStr::from_bytes(&self.names[place.clone()]), *kind))
     }
 }
 
@@ -65,9 +43,14 @@ pub(crate) fn of(directory: &OwnedFd) -> rustix::io::Result<Arc<Listing>> {
         return Ok(known.clone());
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    let mut listing = Listing::default();
-    entries(directory, |name, kind| listing.add(name, kind))?;
-    let listing = Arc::new(listing.sorted());
+    let (mut names, mut entries) = (Vec::new(), Vec::new());
+    nofollow::entries(directory, |name, kind| {
+        let start = names.len();
+        names.extend_from_slice(name.to_bytes());
+        entries.push((start..names.len(), kind));
+    })?;
+    entries.sort_unstable_by(|(one, _), (other, _)| names[one.clone()].cmp(&names[other.clone()]));
+    let listing = Arc::new(Listing { names, entries });
     if id.is_settled(i64::try_from(now).unwrap_or(0)) && CERTAIN.contains(&rustix::fs::fstatfs(directory)?.f_type) {
         listings().insert(id, listing.clone());
     }

@@ -181,9 +181,6 @@ pub(crate) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync
     // To count the processors takes several files of the kernel.
     static PROCESSORS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
     let threads = (*PROCESSORS).min(items.len() / FEWEST);
-    if threads < 2 {
-        return items.into_iter().map(work).collect();
-    }
     // Some items take longer than others, so each thread takes a few at a time.
     let items = Mutex::new(items.into_iter().enumerate());
     let next = || {

@@ -307,12 +307,10 @@ fn recall<'t>(
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
 pub(crate) fn keep_history(store: &Store, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
-    if tree.paths_of(&[FileKind::File]).next().is_none() {
-        return Ok((None, tree.unseen.len()));
-    }
     let manifest = capture(&store.session()?, tree, LARGEST_OF_GIT, true)?;
     let lost = tree.entries().filter(|(.., entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
-    Ok((Some(manifest), lost + tree.unseen.len()))
+    let has_files = tree.paths_of(&[FileKind::File]).next().is_some();
+    Ok((has_files.then_some(manifest), lost + tree.unseen.len()))
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.

@@ -201,7 +201,7 @@ impl<'a> Walk<'a> {
         let listing = listings::of(&directory)?;
         let (before, now) = before.unzip();
         let ignored = before.and_then(|before| before.ignored.clone());
-        let within = || self.ignores.then(|| above.within(path, |name| listing.has(name)));
+        let within = || self.ignores.then(|| above.within(path, |name| listing.iter().any(|(other, _)| other == name)));
         let ignored = ignored.or_else(within).unwrap_or_default();
         let (mut found, mut unchanged) = (Vec::new(), Vec::new());
         let mut known = before.iter().flat_map(|before| &before.entries).enumerate().peekable();

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -160,14 +159,6 @@ fn observe(bound: &mut [Bound], repositories: &[Repository]) -> io::Result<Owned
         *watch = inotify::add_watch(&inotify, parent, replacing | writing)?;
     }
     Ok(inotify)
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // The kernel takes some 10 ms to close it, and nobody needs to wait for it.
-        let inotify = self.inotify.take();
-        _ = thread::Builder::new().spawn(|| drop(inotify));
-    }
 }
 
 impl Bound {

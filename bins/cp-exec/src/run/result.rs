@@ -380,9 +380,10 @@ fn about(line: &str, path: &Path, plan: &Plan, policy: &Policy) -> Option<String
     // The directory of a file that is to be made exists.
     let there = path.ancestors().take(2).find_map(|path| path.canonicalize().ok());
     let is_outside = |there: &PathBuf| !sees(plan, there) && !plan.cwd.path.starts_with(there);
-    let is_writable = |there: &PathBuf| rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_ok();
-    let is_granted =
-        |there: &PathBuf| path.exists() || is_writable(there) && policy.grantable(Access::Write, there).1.is_none();
+    let is_granted = |there: &PathBuf| {
+        let can_write = rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_ok();
+        path.exists() || can_write && policy.grantable(Access::Write, there).1.is_none()
+    };
     if let Some(outside) = there.filter(|there| is_missing && is_outside(there) && is_granted(there)) {
         let is_made = !path.exists() || line.contains(NO_DIRECTORY);
         let access = if is_made { Access::Write } else { Access::Read };

@@ -80,10 +80,8 @@ impl Reply for Undone {
         let files = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
         let left_out = self.left_out.iter().map(|left| format!("left out {} ({})", left.path, left.reason));
         let undoes: Vec<String> = self.undoes.iter().map(u64::to_string).collect();
-        let last = match self.files.len() {
-            0 => format!("nothing to put back: {}", undoes.join(", ")),
-            count => format!("undone: {}; paths put back: {count}", undoes.join(", ")),
-        };
+        let done = if self.files.is_empty() { "nothing to put back" } else { "undone" };
+        let last = format!("{done}: {}; paths put back: {}", undoes.join(", "), self.files.len());
         files.chain(left_out).chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
