@@ -27,6 +27,27 @@ fn init_makes_what_is_absent_and_nothing_twice() {
     assert_eq!(place.home.read("agents/default/soul.md"), "mine\n");
 }
 
+/// A person keeps these under version control elsewhere.
+#[test]
+fn a_link_in_place_of_a_file_of_the_person_stays() {
+    for (name, line) in [
+        ("config/cp.toml", "cp-ask models default stub/x"),
+        ("config/templates/sum.md", "cp-ask --save sum -- 'Sum {{ text }}'"),
+        ("keys/api/openai", "echo sk-0123456789abcdef0123 | cp-ask keys set openai"),
+    ] {
+        let place = Place::new();
+        place.sh(line).success();
+        let (file, kept) = (place.home.join(name), place.root.join("kept"));
+        let written = std::fs::read(&file).unwrap_or_else(|e| panic!("{name}: {e}"));
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&kept, "").unwrap();
+        std::os::unix::fs::symlink(&kept, &file).unwrap();
+        place.sh(line).success();
+        assert!(file.is_symlink(), "{name}");
+        assert_eq!(std::fs::read(&kept).unwrap(), written, "{name}");
+    }
+}
+
 /// What a newcomer types first, with nothing but a home and a path.
 fn first_words() -> Vec<String> {
     let ran = Place::new().sh("env -i HOME=\"$HOME\" PATH=\"$PATH\" cp-ask hi").code(4);
