@@ -25,12 +25,10 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
         let record = Record::parse(line)?;
         if !record.ok {
             // The closing line sums up the lines and files that were left out.
-            match skipped {
-                None if record.closed => return Err(record.failure()),
-                _ if record.closed => break,
-                _ => skipped.get_or_insert_with(|| (record.failure(), 0)).1 += 1,
+            if record.closed && skipped.is_none() {
+                return Err(record.failure());
             }
-            continue;
+            skipped.get_or_insert_with(|| (record.failure(), 0)).1 += u64::from(!record.closed);
         }
         let Some("entry") = record.kind_name.as_deref() else { continue };
         let entry: Value = record.read()?;

@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
 use proptest::prelude::*;
+use serde_json::Value;
 
 use crate::ledgers::Ledgers;
 
@@ -107,12 +108,16 @@ fn what_cannot_be_read_is_a_failed_item_and_hides_nothing() {
     }
     let allow = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
     // Root without its capabilities has the rights that the modes give.
-    let run = |words: &[&str]| match rustix::process::geteuid().is_root() {
-        true => place.subject().args(words).under("setpriv", ["--bounding-set=-all", "--inh-caps=-all"]).run(),
-        false => place.run(words),
+    let is_root = rustix::process::geteuid().is_root();
+    let run = |words: &[&str]| {
+        let program = place.subject().args(words);
+        let limited = ["--bounding-set=-all", "--inh-caps=-all"];
+        if is_root { program.under("setpriv", limited).run() } else { program.run() }
     };
     assert_eq!(run(&["stats", "d"]).success().closing()["data"]["files"], 4, "the control");
-    denied.iter().for_each(|(name, mode)| allow(name, *mode));
+    for (name, mode) in denied {
+        allow(name, mode);
+    }
     for verb in ["query", "stats", "verify"] {
         let ran = run(&[verb, "d"]).code(if verb == "verify" { 4 } else { 1 });
         let records = ran.records();
@@ -121,11 +126,13 @@ fn what_cannot_be_read_is_a_failed_item_and_hides_nothing() {
         assert!(files.len() == 3 && denied.iter().zip(&files).all(|((of, _), file)| file.starts_with(of)), "{ran:?}");
         assert!(failed.iter().all(|error| error["code"] == "E_FORBIDDEN"), "{ran:?}");
         let good = records.iter().find(|one| one["type"] == "item" || one["type"] == "entry").unwrap();
-        let lines = [&good["data"]["lines"], &good["data"]["entries"]].into_iter().find_map(|lines| lines.as_u64());
+        let lines = [&good["data"]["lines"], &good["data"]["entries"]].into_iter().find_map(Value::as_u64);
         assert_eq!(lines.unwrap_or(ran.of("entry").len() as u64), LINES as u64, "{ran:?}");
     }
     for verb in ["audit", "bundle"] {
         assert_eq!(run(&[verb, "d"]).code(4).closing()["error"]["code"], "E_FORBIDDEN");
     }
-    denied.iter().for_each(|(name, _)| allow(name, 0o700));
+    for (name, _) in denied {
+        allow(name, 0o700);
+    }
 }

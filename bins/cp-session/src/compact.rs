@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::new("compact", Class::Governed, "session_changed")
 };
 
-/// Let a model summarise the older turns; the originals stay on disk
+/// Let a model summarise the older turns, which stay on disk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -69,15 +69,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Some(_) => vec![session::find(None, context)?],
         None => Session::all(&context.home)?,
     };
-    let mut found: Vec<((String, u64), Found)> = Vec::new();
+    let (mut found, mut broken) = (Vec::<((String, u64), Found)>::new(), Vec::new());
     for session in sessions {
         let file = session.file();
         let is_passed = pages.after.as_ref().is_some_and(|(id, _)| session.id < *id);
         // One more than the page holds shows that there is a next page.
-        if is_passed || found.len() > limit || !file.is_file() {
+        if is_passed || found.len() > limit {
             continue;
         }
-        transcript::each_turn(&file, &mut |line| {
+        let searched = transcript::each_turn(&file, &mut |line| {
             let key = (session.id.clone(), line.seq());
             if found.len() > limit || pages.is_passed(&key) {
                 return Ok(());
@@ -89,8 +89,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 found.push((key, Found { session_id, ledger, seq: line.seq(), ts, role, text }));
             }
             Ok(())
-        })?;
+        });
+        match searched {
+            Err(e) if context.session().is_none() && !e.is_fatal() => broken.push(session.directory),
+            searched => searched?,
+        }
     }
+    session::warn_skipped(&broken, context);
     context.out.answer(&pages.page(found)?.untrusted())
 }
 

@@ -84,11 +84,16 @@ pub(crate) fn list(args: &ListArgs, context: &mut Context) -> Result<()> {
         is_meant.then_some((key, listed))
     });
     let page = pages.page(found)?;
-    if let [first, more @ ..] = &broken[..] {
+    warn_skipped(&broken, context);
+    context.out.answer(&page)
+}
+
+/// Says which sessions were left out because they cannot be read.
+pub(crate) fn warn_skipped(broken: &[PathBuf], context: &mut Context) {
+    if let [first, more @ ..] = broken {
         let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         context.warn(&format!("skipped {}{others}: no readable session", first.display()));
     }
-    context.out.answer(&page)
 }
 
 /// The time of the last write in nanoseconds, the newest first, and the id and tier.

@@ -61,3 +61,21 @@ fn turns_are_found_in_one_session_or_all_whatever_their_case() {
     assert_ne!(second["items"][0]["session_id"], first["items"][0]["session_id"]);
     place.run(&["search", " "]).failed(2, "E_VALIDATION");
 }
+
+#[test]
+fn session_that_cannot_be_read_hides_no_other() {
+    let place = Sessions::new();
+    let (good, bad) = (place.start(), place.start());
+    for session in [&good, &bad] {
+        place.run(&["append", "--session", session, "--", "harbour"]);
+    }
+    assert_eq!(place.run(&["search", "harbour"]).data()["count"], 2, "the control");
+    std::fs::remove_file(place.file(&bad)).unwrap();
+    std::fs::create_dir(place.file(&bad)).unwrap();
+    for words in [&["search", "harbour"][..], &["list"]] {
+        let ran = place.run(words).success();
+        assert_eq!((&ran.data()["count"], &ran.data()["items"][0]["session_id"]), (&1.into(), &good.clone().into()));
+        assert!(ran.stderr.contains(&format!("{bad}: no readable session")), "{ran:?}");
+    }
+    place.run(&["search", "harbour", "--session", place.file(&good).to_str().unwrap()]).success();
+}

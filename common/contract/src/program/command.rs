@@ -205,7 +205,7 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
 /// The verbs by which every program describes itself.
 #[derive(clap::Subcommand)]
 pub(super) enum Standard {
-    /// Print every verb, option, schema, exit status and error code
+    /// Print every verb, option, schema, status and error code
     Reference {
         /// Only this verb, or those below it, and their schemas; '' is the verb that runs if none is named
         #[arg(long)]
