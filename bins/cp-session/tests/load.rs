@@ -31,7 +31,7 @@ fn load_skips_and_reports_damaged_lines() {
     assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "lines_skipped");
 }
 
-/// A turn that was altered in any place is no turn of this session, whichever verb reads it.
+/// Every verb leaves out a turn that was altered, wherever its line was changed.
 #[test]
 fn an_altered_turn_is_left_out_and_reported() {
     let place = Sessions::new();

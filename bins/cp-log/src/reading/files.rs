@@ -357,7 +357,7 @@ impl Operands {
 
     fn add_directory(&mut self, directory: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io("cannot list", e).in_file(directory);
-        // The reader of the file that it is meets the same failure, and goes on with the others.
+        // Reading this as a file fails with the same reason, and the others are read.
         let Ok(listing) = std::fs::read_dir(directory) else {
             self.push(directory.to_owned(), false);
             return Ok(());
