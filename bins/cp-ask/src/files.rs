@@ -100,7 +100,7 @@ fn below(name: &str, directory: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
         to_stderr(&format!("cp-ask: {name}: files that are not readable text and are not sent: {others}\n"));
     }
     match names.len() {
-        0 => Err(Error::not_found("no text files").in_file(Path::new(name))),
+        0 => Err(Error::not_found("no text files, apart from those that git ignores").in_file(Path::new(name))),
         1..=MOST => Ok(names),
         found => Err(Error::validation(format!("{found} files, the limit is {MOST}")).in_file(Path::new(name))),
     }

@@ -110,7 +110,7 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
     }
     assert!(run(&place, "cp-ask -f s x").stderr.contains("s: files that are not readable text and are not sent: 1"));
     for (files, status, complaint) in [
-        ("'*.none'", 3, "*.none: no text files"),
+        ("'*.none'", 3, "*.none: no text files, apart from those that git ignores"),
         ("'s/[.rs'", 2, "not a glob"),
         ("http://127.0.0.1:9/x", 7, "http://127.0.0.1:9/x: curl: (7)"),
         ("many", 2, "many: 501 files, the limit is 500"),
