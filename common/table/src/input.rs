@@ -93,14 +93,12 @@ impl TableOptions {
 
     /// A writer of the columns of a table and the columns of its answers, which replace those of an earlier pass. Lines
     /// have no table.
-    pub fn writer(self, mut columns: Vec<String>, answers: Vec<String>) -> Result<Option<Writer>> {
+    pub fn writer(self, columns: &[String], mut answers: Vec<String>) -> Result<Option<Writer>> {
         let Some(format) = self.format().filter(|format| *format != Format::Lines) else { return Ok(None) };
+        answers.push("error".to_owned());
         // Only a table of answers ends with all of these columns, so that others keep theirs.
-        let new = [&answers[..], &["error".to_owned()]].concat();
-        if columns.ends_with(&new) {
-            columns.truncate(columns.len() - new.len());
-        }
-        match unusable(columns.iter().chain(&answers).map(String::as_str).chain(["error"])) {
+        let columns = columns.strip_suffix(&answers[..]).unwrap_or(columns).to_vec();
+        match unusable(columns.iter().chain(&answers)) {
             Some(name) => Err(Error::usage(format!("the table of answers has an empty or repeated column: `{name}`"))
                 .hint("rename it in the table; --column NAME or the schema names those of the answers")),
             None => Ok(Some(Writer { format, columns, answers })),
@@ -114,7 +112,7 @@ fn delimiter(text: &str) -> Result<char, &'static str> {
 }
 
 /// The first name of a column that is empty or repeated.
-fn unusable<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn unusable<'a>(names: impl IntoIterator<Item = &'a String>) -> Option<&'a String> {
     let mut seen = BTreeSet::new();
     names.into_iter().find(|name| name.trim().is_empty() || !seen.insert(*name))
 }
@@ -128,7 +126,7 @@ fn header(records: &mut Records<impl BufRead>) -> Result<Vec<String>> {
     let missing = || wrong("is missing").hint("the first line has the names of the columns");
     let Record { fields, fault, .. } = records.read()?.ok_or_else(missing)?;
     fault.map_or(Ok(()), Err)?;
-    match unusable(fields.iter().map(String::as_str)) {
+    match unusable(&fields) {
         Some(name) => Err(wrong(&format!("has an empty or repeated name: `{name}`"))),
         None => Ok(fields),
     }
@@ -138,8 +136,8 @@ fn header(records: &mut Records<impl BufRead>) -> Result<Vec<String>> {
 pub fn check(row: &RawValue) -> Result<()> {
     // Only the row of a damaged record is decoded.
     let damaged = Some(row.get()).filter(|row| row.starts_with(r#"{"error":{"#));
-    let row = damaged.and_then(|row| serde_json::from_str::<Value>(row).ok());
-    row.map_or(Ok(()), |row| Err(Error::from_value(&row["error"])))
+    damaged
+        .map_or(Ok(()), |row| Err(Error::from_value(&serde_json::from_str::<Value>(row).unwrap_or_default()["error"])))
 }
 
 /// Writes the rows of the records.
@@ -148,7 +146,7 @@ fn convert(columns: &[String], mut records: Records<impl BufRead>, into: &mut im
     while let Some(Record { line, mut fields, fault }) = records.read()? {
         let found = fields.len();
         let ragged = || Error::validation(format!("fields of the record: {found}, of the header: {expected}"));
-        let fault = fault.or_else(|| (found != expected).then(|| ragged().at_line(line)));
+        let fault = fault.or_else(|| (found != expected).then(|| ragged().at_line(line as u64)));
         if found > expected {
             // Such as a text with commas that is not in quotes.
             let last = fields.split_off(expected - 1).join(&records.format.delimiter().to_string());
@@ -159,8 +157,7 @@ fn convert(columns: &[String], mut records: Records<impl BufRead>, into: &mut im
         if let Some(error) = fault {
             row = to_raw_value(&json!({"error": error.with_row(Some(&row)).to_value()}))?;
         }
-        let padding = usize::try_from(line - at - 1).map_err(io::Error::other)?;
-        into.write_all(format!("{}{}\n", "\n".repeat(padding), row).as_bytes())?;
+        into.write_all(format!("{}{row}\n", "\n".repeat(line - at - 1)).as_bytes())?;
         at = line;
     }
     Ok(())

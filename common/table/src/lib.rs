@@ -12,4 +12,4 @@ mod template;
 
 pub use self::input::{TableOptions, check};
 pub use self::records::{Format, Record, Records, Writer};
-pub use self::template::Template;
+pub use self::template::{Template, Variables};

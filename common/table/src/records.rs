@@ -45,7 +45,7 @@ impl Format {
 #[derive(Debug)]
 pub struct Record {
     /// The line on which the record begins.
-    pub line: u64,
+    pub line: usize,
     /// The fields. Of a damaged record, those before the damage.
     pub fields: Vec<String>,
     /// The reason why the record is not valid.
@@ -57,7 +57,7 @@ pub struct Records<R> {
     input: R,
     pub(crate) format: Format,
     /// The number of line feeds that were read.
-    feeds: u64,
+    feeds: usize,
 }
 
 impl<R: BufRead> Records<R> {
@@ -114,7 +114,7 @@ impl<R: BufRead> Records<R> {
         let fault = damage.map(|what| Error::validation(what).hint(hint));
         let fault = fault.or_else(|| fields.iter().find_map(|field| text_of(field).err()));
         let fields = fields.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect();
-        Ok(Some(Record { line, fields, fault: fault.map(|e| e.at_line(line)) }))
+        Ok(Some(Record { line, fields, fault: fault.map(|e| e.at_line(line as u64)) }))
     }
 }
 
@@ -123,20 +123,20 @@ impl<R: BufRead> Records<R> {
 pub struct Writer {
     pub(crate) format: Format,
     pub(crate) columns: Vec<String>,
+    /// The columns of the answers; the last is `error`.
     pub(crate) answers: Vec<String>,
 }
 
 impl Writer {
-    /// The header row: the columns of the table, those of the answers, and `error`.
+    /// The header row: the columns of the table, then those of the answers.
     pub fn header(&self) -> Vec<u8> {
-        let names = self.columns.iter().chain(&self.answers).map(String::as_str);
-        self.format.line(names.chain(["error"])).into_bytes()
+        self.format.line(self.columns.iter().chain(&self.answers)).into_bytes()
     }
 
     /// The record of a row, its answer by column, and its error. Between tabs, backslashes of the new fields are escaped
     /// too, as by jq.
     pub fn record(&self, row: Option<&RawValue>, answer: Option<&RawValue>, error: &str) -> Vec<u8> {
-        let new = cells(answer, &self.answers).chain([error.to_owned()]);
+        let new = cells(answer, &self.answers[..self.answers.len() - 1]).chain([error.to_owned()]);
         let new = new.map(|text| if self.format == Format::Tsv { text.replace('\\', "\\\\") } else { text });
         self.format.line(cells(row, &self.columns).chain(new)).into_bytes()
     }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     /// The records of a text, each with its line; `None` for a damaged one.
-    fn read(text: &str, format: Format) -> Vec<(u64, Option<Vec<String>>)> {
+    fn read(text: &str, format: Format) -> Vec<(usize, Option<Vec<String>>)> {
         let mut records = Records::new(text.as_bytes(), format);
         std::iter::from_fn(|| records.read().unwrap())
             .map(|record| (record.line, record.fault.is_none().then_some(record.fields)))
@@ -176,7 +176,7 @@ mod tests {
         ) {
             let (mut text, mut expected) = (String::new(), Vec::new());
             for cells in records {
-                let line = text.matches('\n').count() as u64 + 1;
+                let line = text.matches('\n').count() + 1;
                 let written = format.line(cells.iter());
                 // What is escaped is read as it is written, and written as it is read.
                 let cells = if format == Format::Tsv { cells.iter().map(|cell| format.cell(cell)).collect() } else { cells };
@@ -211,7 +211,7 @@ mod tests {
             let (line, record) = &found[lines(start)];
             // The second quote may open a field of its own.
             let opens_later = !opens && !quote.is_empty() && between.ends_with([',', '\n']);
-            assert_eq!(*line, lines(start) as u64 + 1, "{text:?}");
+            assert_eq!(*line, lines(start) + 1, "{text:?}");
             assert_eq!(record.is_none(), is_damaged || opens_later && !between.contains('\n'), "{text:?}: {found:?}");
             assert_eq!(
                 found.iter().any(|(_, record)| record.is_none()),

@@ -9,6 +9,9 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::Map;
 use serde_json::value::RawValue;
 
+/// The variables of the command line, by name.
+pub type Variables = BTreeMap<String, String>;
+
 /// A parsed template.
 #[derive(Debug)]
 pub struct Template {
@@ -33,12 +36,7 @@ impl Template {
 
     /// Renders the template with the fields of a row, by name and as `row`, and a text as `text`. A variable of the
     /// command line overrides the field of its name.
-    pub fn render(
-        &self,
-        variables: &BTreeMap<String, String>,
-        row: Option<&RawValue>,
-        text: Option<&str>,
-    ) -> Result<String> {
+    pub fn render(&self, variables: &Variables, row: Option<&RawValue>, text: Option<&str>) -> Result<String> {
         let mut values: BTreeMap<String, Value> = BTreeMap::new();
         if let Some(row) = row {
             let fields: Map<String, serde_json::Value> = serde_json::from_str(row.get())
@@ -68,7 +66,9 @@ impl Template {
         let at = e.range().and_then(|range| e.template_source()?.get(range).map(str::to_owned));
         let error = if e.kind() == ErrorKind::UndefinedError {
             let name = at.unwrap_or_else(|| "a variable".to_owned());
-            Error::validation(format!("`{name}` is not defined")).with("variable", name).hint(hint(names))
+            let defined: Vec<&str> = names.keys().take(20).map(String::as_str).collect();
+            let hint = format!("defined are: {}; or use `is defined` in the template", defined.join(", "));
+            Error::validation(format!("`{name}` is not defined")).with("variable", name).hint(hint)
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
                 .hint("a column whose name is not one word is written {{row[\"my column\"]}}")
@@ -82,12 +82,4 @@ impl Template {
     fn place(&self, error: Error) -> Error {
         self.file.iter().fold(error, |error, file| error.in_file(file))
     }
-}
-
-/// The hint for a name that is none of these.
-fn hint(names: &BTreeMap<String, Value>) -> String {
-    let defined: Vec<&str> = names.keys().take(20).map(String::as_str).collect();
-    let delimiter = defined.iter().find_map(|name| name.chars().find(|c| [';', '\t', '|'].contains(c)));
-    let reads = delimiter.map(|c| format!("; --delimiter '{c}' reads a CSV with this character"));
-    format!("defined are: {}; or use `is defined` in the template{}", defined.join(", "), reads.unwrap_or_default())
 }

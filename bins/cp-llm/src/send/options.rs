@@ -242,7 +242,7 @@ impl RequestArgs {
     pub(super) fn writer(&self, table: &[String], engine: &Engine, column: &str) -> Result<Option<Writer>> {
         let properties = engine.schema.as_ref().and_then(|schema| schema.text.get("properties")?.as_object());
         let columns = properties.map_or_else(|| vec![column.to_owned()], |all| all.keys().cloned().collect());
-        self.table.writer(table.to_vec(), columns)
+        self.table.writer(table, columns)
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.
