@@ -8,6 +8,8 @@
 mod provider;
 pub(crate) mod state;
 
+use std::mem::take;
+
 use cp_common::context::options::StreamOptions;
 use cp_common::home::{Home, lock_file};
 use cp_common::output::Place;
@@ -93,7 +95,7 @@ pub(crate) fn run(verb: &Verb, context: &mut Context) -> Result<()> {
 
 fn submit(args: &RequestArgs, context: &mut Context) -> Result<()> {
     let (source, engine, requests) = args.prepared(&Direct::default(), context)?;
-    let mut submit = Submit { args, engine, requests, works: Vec::new() };
+    let mut submit = Submit { args, engine, requests, works: Vec::new(), rows: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
@@ -101,7 +103,9 @@ struct Submit<'a> {
     args: &'a RequestArgs,
     engine: Engine,
     requests: RequestBuilder,
-    works: Vec<(Place, Work)>,
+    /// The prompts, and what is kept of each.
+    works: Vec<Work>,
+    rows: Vec<Row>,
 }
 
 impl Filter for Submit<'_> {
@@ -111,14 +115,17 @@ impl Filter for Submit<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let work = self.requests.work(&body)?;
-        let (first, model) = (self.works.first().map_or(&work, |(_, first)| first).target.name(), work.target.name());
+        let (first, model) = (self.works.first().unwrap_or(&work).target.name(), work.target.name());
         if first != model {
             let message = format!("all prompts of a batch must use one model: {first}, not {model}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
         self.engine.note_lowered(&work)?;
         self.engine.check_batch_budget(&work, work.body()?.len())?;
-        self.works.push((context.out.place, work));
+        let (params, prompt) = (work.request.params.clone(), work.prompt.clone());
+        let (place, request_hash) = (context.out.place, work.request_hash()?.to_owned());
+        self.rows.push(Row { place, request_hash, params, prompt, outcome: None });
+        self.works.push(work);
         context.out.defer_item();
         Ok(())
     }
@@ -127,9 +134,10 @@ impl Filter for Submit<'_> {
         // An incomplete input is not submitted.
         signals::check()?;
         self.engine.report_lowered(context);
-        let Some((_, first)) = self.works.first() else { return Ok(()) };
-        let mut batch = self.batch(&first.target, &context.home)?;
-        let client = Client::of(&batch, context)?;
+        let Some(first) = self.works.first() else { return Ok(()) };
+        let is_paid = first.ready.backend.is_metered();
+        let mut batch = self.batch(&context.home)?;
+        let client = is_paid.then(|| Client::of(&batch, context)).transpose()?;
         let _lock = lock_file(&batch.path.with_extension("lock"))?;
         if batch.path.exists() {
             let known = Batch::read(batch.path)?;
@@ -140,27 +148,19 @@ impl Filter for Submit<'_> {
             }
             batch = known;
         } else {
-            self.create(&client, &mut batch).map_err(Error::fatal)?;
+            self.create(client.as_ref(), &mut batch).map_err(Error::fatal)?;
         }
-        context.out.record(Kind::Item, &client.progress(&batch.job).map_err(Error::fatal)?)?;
-        self.works.iter().for_each(|_| context.out.item_succeeded());
+        provider::refresh(&mut batch, context).map_err(Error::fatal)?;
+        context.out.record(Kind::Item, &batch.job)?;
+        context.out.items_succeeded(batch.job.count);
         Ok(())
     }
 }
 
 impl Submit<'_> {
     /// The batch of the prompts. Its id is derived from the request id, or from the input.
-    fn batch(&self, Target { endpoint, model }: &Target, home: &Home) -> Result<Batch> {
-        let rows = self.works.iter().map(|(place, work)| {
-            Ok(Row {
-                place: *place,
-                request_hash: work.request_hash()?.to_owned(),
-                params: work.request.params.clone(),
-                prompt: work.prompt.clone(),
-                outcome: None,
-            })
-        });
-        let rows = rows.collect::<Result<Vec<_>>>()?;
+    fn batch(&mut self, home: &Home) -> Result<Batch> {
+        let (Target { endpoint, model }, rows) = (&self.works[0].target, take(&mut self.rows));
         let input_hash = keys::hash(raw(&(&endpoint.name, endpoint.base(), model, &rows))?.get().as_bytes());
         let named = self.args.request_id.as_ref().map(|id| keys::hash(format!("request {id}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
@@ -176,44 +176,37 @@ impl Submit<'_> {
         })
     }
 
-    /// Creates the batch at its provider. That of the stub has its answers at once.
-    fn create(&mut self, client: &Client, batch: &mut Batch) -> Result<()> {
-        let mut bodies = Vec::new();
-        for (number, (_, work)) in self.works.iter_mut().enumerate() {
-            bodies.push(work.body()?);
-            work.batch = Some(batch.job.row(number));
+    /// Creates the batch at its provider. That of the stub, which has no client, has its answers at once.
+    fn create(&mut self, client: Option<&Client>, batch: &mut Batch) -> Result<()> {
+        for (number, work) in self.works.iter_mut().enumerate() {
+            work.batch = Some(format!("{}#{number}", batch.job.job_id));
             self.engine.journal.record_request(work)?;
         }
         // A signal waits until a batch that is paid for is recorded.
         let _effect = signals::effect();
-        if !client.is_stub() {
-            let made = client.create(batch, &bodies);
-            self.engine.journal.record_batch(&batch.job, made.as_ref().err(), true)?;
+        let made = client.map_or(Ok(()), |client| client.create(batch, &self.works));
+        self.engine.journal.record_batch(&batch.job, made.as_ref().err(), client.is_some())?;
+        if client.is_some() {
             return made;
         }
-        for ((_, work), row) in self.works.iter_mut().zip(&mut batch.rows) {
+        for (work, row) in self.works.iter_mut().zip(&mut batch.rows) {
             let exchange = work.ready.backend.exchange(&work.request, &[], &mut |_, _| Ok(()));
             row.outcome = Some(self.engine.outcome_of_row(work, exchange)?);
         }
         (batch.job.status, batch.job.done) = (State::Succeeded, batch.job.count);
-        self.engine.journal.record_batch(&batch.job, None, false)?;
         batch.save()
     }
 }
 
 fn status(ids: &[String], context: &mut Context) -> Result<()> {
     context.out.streaming()?;
-    let find = |id: &String| Batch::find(id, &context.home).map(|(batch, _)| batch);
-    let batches: Vec<Result<Batch>> = match ids {
-        [] => Batch::all(&context.home)?.into_iter().map(Ok).collect(),
-        ids => ids.iter().map(find).collect(),
-    };
-    for batch in batches {
+    let all = if ids.is_empty() { Batch::all(&context.home)? } else { Vec::new() };
+    for id in ids.iter().chain(&all) {
         signals::check()?;
         filter::settle(Place::default(), StreamOptions::default(), context, |context| {
-            let batch = batch?;
-            let job = Client::of(&batch, context)?.progress(&batch.job)?;
-            context.out.record(Kind::Item, &job)
+            let (mut batch, _lock) = Batch::find(id, &context.home)?;
+            provider::refresh(&mut batch, context)?;
+            context.out.record(Kind::Item, &batch.job)
         })?;
     }
     Ok(())
@@ -250,7 +243,7 @@ fn cancel(id: &str, context: &mut Context) -> Result<()> {
     let (mut batch, _lock) = Batch::find(id, &context.home)?;
     let _effect = signals::effect();
     if batch.job.provider_id.is_some() {
-        batch.job = Client::of(&batch, context)?.cancel(&batch.job)?;
+        Client::of(&batch, context)?.cancel(&mut batch.job)?;
     } else if !batch.job.is_ended() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;

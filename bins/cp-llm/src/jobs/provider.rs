@@ -1,6 +1,5 @@
 //! The batches of a provider: the protocols of Anthropic and `OpenAI`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::home::is_id;
@@ -42,14 +41,8 @@ impl Client {
         let endpoint = Endpoints::load(context, Some(&batch.job.endpoint))?.default_for(None)?;
         let ready = Backends::new(options).of(&endpoint)?;
         let client = Self { target: Target { endpoint, model: batch.model.clone() }, ready };
-        if !client.is_stub() {
-            client.server()?;
-        }
+        client.server().map(drop)?;
         Ok(client)
-    }
-
-    pub(super) fn is_stub(&self) -> bool {
-        self.ready.backend.name() == "stub"
     }
 
     /// The server and its batch API.
@@ -62,10 +55,10 @@ impl Client {
 
     /// Creates the batch of these requests at the provider and keeps its id. The batch is removed after a failure,
     /// unless the provider may have created it.
-    pub(super) fn create(&self, batch: &mut Batch, requests: &[Arc<Vec<u8>>]) -> Result<()> {
+    pub(super) fn create(&self, batch: &mut Batch, works: &[Work]) -> Result<()> {
         let (server, api) = self.server()?;
         // A file without a batch costs nothing.
-        let body = body_of(server, api, &batch.job, requests)?;
+        let body = body_of(server, api, &batch.job, works)?;
         batch.save()?;
         let mut rest = body.as_bytes();
         let made = server.post_body(api.path, "application/json", &mut rest, Some(&batch.job.job_id));
@@ -91,16 +84,15 @@ impl Client {
         Ok(format!("{}/{id}", api.path))
     }
 
-    /// The state of the batch. One that has ended is not asked for.
-    pub(super) fn progress(&self, job: &BatchJob) -> Result<BatchJob> {
-        if job.is_ended() {
-            return Ok(job.clone());
-        }
-        Ok(progress(job, &self.server()?.0.resource(&self.path(job)?)?))
+    /// Asks for the state of the batch, and returns the answer.
+    fn progress(&self, job: &mut BatchJob) -> Result<Value> {
+        let found = self.server()?.0.resource(&self.path(job)?)?;
+        update(job, &found);
+        Ok(found)
     }
 
     /// Cancels the batch at the provider.
-    pub(super) fn cancel(&self, job: &BatchJob) -> Result<BatchJob> {
+    pub(super) fn cancel(&self, job: &mut BatchJob) -> Result<Value> {
         let path = format!("{}/cancel", self.path(job)?);
         self.server()?.0.post_body(&path, "application/json", &mut &b"{}"[..], None)?;
         self.progress(job)
@@ -109,9 +101,9 @@ impl Client {
     /// Takes the results of a batch, which must have ended, from its provider. An outcome is on the ledger and in the
     /// state file before it is printed.
     pub(super) fn fetch(&self, batch: &mut Batch, context: &Context) -> Result<()> {
-        let ((server, api), path) = (self.server()?, self.path(&batch.job)?);
-        let found = server.resource(&path)?;
-        let job = progress(&batch.job, &found);
+        let (server, api) = self.server()?;
+        let found = self.progress(&mut batch.job)?;
+        let job = &batch.job;
         if !job.is_ended() {
             return Err(Error::new(Code::Conflict, format!("{} has not ended", job.job_id))
                 .with("reason", "not_ended")
@@ -122,7 +114,7 @@ impl Client {
         }
         let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(&found, name).ok());
         let files = files.map(|file| format!("/files/{file}/content"));
-        let paths = if api.has_file { files.collect() } else { vec![format!("{path}/results")] };
+        let paths = if api.has_file { files.collect() } else { vec![format!("{}/results", self.path(job)?)] };
         let results = paths.iter().map(|path| server.download(path)).collect::<Result<Vec<_>>>()?;
         let mut engine = Engine::new(context, Policy::load(context)?.table.log_content)?;
         engine.fail_on.clone_from(&batch.fail_on);
@@ -132,29 +124,38 @@ impl Client {
         let mut receipts = engine.journal.receipts_since(&job.created_at)?;
         for bytes in results.iter().flat_map(|lines| lines.split(|byte| *byte == b'\n')) {
             let line = parsed(bytes).unwrap_or_default();
-            let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
-            let found = number.and_then(|number| Some((job.row(number), batch.rows.get_mut(number)?)));
-            let Some((name, row)) = found.filter(|(_, row)| row.outcome.is_none()) else { continue };
+            let number = text_of(&line, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse::<usize>().ok());
+            let row = number.and_then(|number| batch.rows.get_mut(number));
+            let (Some(number), Some(row)) = (number, row.filter(|row| row.outcome.is_none())) else { continue };
             let request = Request { params: row.params.clone(), ..Request::default() };
             let work = Work::new(row.prompt.clone(), request, self.target.clone(), self.ready.clone());
+            let name = format!("{}#{number}", job.job_id);
             let receipt = receipts.remove(&name);
             let mut work = work.of_batch(name, &row.request_hash, receipt);
             row.outcome = Some(engine.outcome_of_row(&mut work, exchange_of(bytes, &line, server))?);
         }
-        batch.job = job;
         batch.save()
     }
 }
 
+/// Asks for the state of a batch, unless it has ended.
+pub(super) fn refresh(batch: &mut Batch, context: &Context) -> Result<()> {
+    if !batch.job.is_ended() {
+        Client::of(batch, context)?.progress(&mut batch.job)?;
+    }
+    Ok(())
+}
+
 /// The body of the request that creates a batch. Its file, if it has one, is uploaded.
-fn body_of(server: &Server, api: BatchApi, job: &BatchJob, requests: &[Arc<Vec<u8>>]) -> Result<String> {
+fn body_of(server: &Server, api: BatchApi, job: &BatchJob, works: &[Work]) -> Result<String> {
     let url = format!("/v1{}", (server.api.path)(&Request::default()));
     let members =
         if api.has_file { format!(r#""method":"POST","url":"{url}","body""#) } else { r#""params""#.to_owned() };
-    let line = |(number, request): (usize, &Arc<Vec<u8>>)| {
-        format!(r#"{{"custom_id":"row-{number}",{members}:{}}}"#, String::from_utf8_lossy(request))
+    let line = |(number, work): (usize, &Work)| {
+        let request = work.body()?;
+        Ok(format!(r#"{{"custom_id":"row-{number}",{members}:{}}}"#, String::from_utf8_lossy(&request)))
     };
-    let lines: Vec<String> = requests.iter().enumerate().map(line).collect();
+    let lines = works.iter().enumerate().map(line).collect::<Result<Vec<_>>>()?;
     if !api.has_file {
         return Ok(format!(r#"{{"requests":[{}]}}"#, lines.join(",")));
     }
@@ -203,21 +204,20 @@ fn id_of(value: &Value, name: &str) -> Result<String> {
 }
 
 /// The state of a batch, in the members of either provider, whose names do not collide.
-fn progress(job: &BatchJob, found: &Value) -> BatchJob {
+fn update(job: &mut BatchJob, found: &Value) {
     let count = |names: &[&str]| names.iter().map(|name| count_of(found, &format!("/request_counts/{name}"))).sum();
     let (answered, cancelled): (u64, u64) = (count(&["completed", "succeeded"]), count(&["canceled"]));
-    let done = answered + cancelled + count(&["failed", "errored", "expired"]);
+    job.done = answered + cancelled + count(&["failed", "errored", "expired"]);
     let state = text_of(found, "processing_status").or_else(|| text_of(found, "status")).unwrap_or_default();
-    let status = match state {
+    job.status = match state {
         "validating" => State::Pending,
         "failed" | "expired" => State::Failed,
         "cancelled" => State::Cancelled,
         "ended" if cancelled > 0 => State::Cancelled,
-        "ended" | "completed" if answered == 0 && done > 0 => State::Failed,
+        "ended" | "completed" if answered == 0 && job.done > 0 => State::Failed,
         "ended" | "completed" => State::Succeeded,
         _ => State::Running,
     };
-    BatchJob { status, done, ..job.clone() }
 }
 
 #[cfg(test)]
@@ -226,7 +226,11 @@ mod tests {
 
     #[test]
     fn provider_states_map_to_states() {
-        let state = |found: &Value| progress(&BatchJob::default(), found);
+        let state = |found: &Value| {
+            let mut job = BatchJob::default();
+            update(&mut job, found);
+            job
+        };
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
         let ended = all.map(|status| state(&json!({"status": status})).is_ended());

@@ -56,8 +56,8 @@ impl Batch {
         Ok((Self::read(path)?, lock))
     }
 
-    /// All batches, the newest first, without their rows.
-    pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
+    /// The ids of all batches, the newest first.
+    pub(super) fn all(home: &Home) -> Result<Vec<String>> {
         let directory = home.state("batches");
         if !directory.exists() {
             return Ok(Vec::new());
@@ -66,11 +66,12 @@ impl Batch {
         for entry in directory.read_dir().map_err(|e| Error::io("opening", e).in_file(&directory).fatal())? {
             let path = entry?.path();
             if path.extension().is_some_and(|end| end == "json") {
-                all.push(Self { rows: Vec::new(), ..Self::read(path)? });
+                let job = Self::read(path)?.job;
+                all.push((job.created_at, job.job_id));
             }
         }
-        all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
-        Ok(all)
+        all.sort();
+        Ok(all.into_iter().rev().map(|(_, id)| id).collect())
     }
 
     pub(super) fn read(path: PathBuf) -> Result<Self> {
@@ -133,11 +134,6 @@ pub(crate) struct BatchJob {
 }
 
 impl BatchJob {
-    /// The name of a row.
-    pub(super) fn row(&self, number: usize) -> String {
-        format!("{}#{number}", self.job_id)
-    }
-
     /// True if no more answers will come.
     pub(super) fn is_ended(&self) -> bool {
         !matches!(self.status, State::Pending | State::Running)
