@@ -125,6 +125,9 @@ impl<'a> Printer<'a> {
 
     /// Prints the tokens and the cost of all messages.
     pub(crate) fn say_usage(&self) {
+        if self.used == Usage::default() {
+            return to_stderr("cp-ask: the server reported no usage\n");
+        }
         let (output, cost) = (self.used.output_tokens, self.used.cost_usd);
         let input = self.used.tokens() - output;
         let cost = cost.map_or("the price is not known".to_owned(), |cost| format!("${cost:.6}"));

@@ -121,6 +121,19 @@ fn files_directories_globs_and_urls_are_context_with_their_names() {
     }
 }
 
+/// A server that counts no tokens has not used none.
+#[test]
+fn usage_that_no_server_reported_is_no_zero() {
+    let place = Place::new();
+    let usage = ", usage: {input_tokens: 1, output_tokens: 1}";
+    place.work.executable("echo", ECHO);
+    place.work.executable("silent", ECHO.replace(usage, ""));
+    for (backend, said) in [("silent", "the server reported no usage"), ("echo", "1 tokens of input, 1 of output, ")] {
+        let ran = run(&place, &format!("cp-ask --backend ./{backend} -u hi")).success();
+        assert!(ran.stderr.starts_with(&format!("cp-ask: {said}")), "{ran:?}");
+    }
+}
+
 #[test]
 fn text_that_is_not_utf8_is_refused_with_its_place() {
     let place = Place::new();
