@@ -152,13 +152,7 @@ impl Assembly {
     }
 
     /// Returns the memories about a text, and adds them to the account.
-    pub(crate) fn recall(
-        &mut self,
-        kind: &str,
-        about: &str,
-        account: &mut Account,
-        context: &Context,
-    ) -> Result<String> {
+    pub(crate) fn recall(&self, kind: &str, about: &str, account: &mut Account, context: &Context) -> Result<String> {
         let text = history::recall(kind, about, context)?;
         if text.is_empty() {
             return Ok(text);

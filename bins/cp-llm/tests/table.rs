@@ -120,7 +120,7 @@ fn second_pass_replaces_its_own_columns_only() {
         assert!(ran.status == 2 && ran.stderr.contains("--column"), "{ran:?}");
     }
     for (words, table, hint) in
-        [("{{text}}", first.as_str(), "defined are: id;text;"), ("{{my text}}", "my text\nx\n", "{{row[")]
+        [("{{text}}", first.as_str(), "--delimiter ';'"), ("{{my text}}", "my text\nx\n", "{{row[")]
     {
         let ran = run(&[words], table);
         assert!(ran.status == 2 && ran.stderr.contains(hint), "{ran:?}");

@@ -67,7 +67,10 @@ impl Template {
         let error = if e.kind() == ErrorKind::UndefinedError {
             let name = at.unwrap_or_else(|| "a variable".to_owned());
             let defined: Vec<&str> = names.keys().take(20).map(String::as_str).collect();
-            let hint = format!("defined are: {}; or use `is defined` in the template", defined.join(", "));
+            let delimiter = defined.iter().find_map(|name| name.chars().find(|c| [';', '\t', '|'].contains(c)));
+            let reads = delimiter.map(|c| format!("; --delimiter '{c}' reads a CSV with this character"));
+            let other = reads.as_deref().unwrap_or("; or use `is defined` in the template");
+            let hint = format!("defined are: {}{other}", defined.join(", "));
             Error::validation(format!("`{name}` is not defined")).with("variable", name).hint(hint)
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
