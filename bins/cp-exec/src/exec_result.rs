@@ -11,6 +11,7 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// The outcome of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -190,7 +191,10 @@ impl FileState {
 }
 
 /// The type of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Immutable, IntoBytes, KnownLayout, TryFromBytes,
+)]
+#[repr(u8)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileKind {

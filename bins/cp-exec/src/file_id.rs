@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_NOW};
 use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::nofollow::Node;
 
@@ -14,7 +15,22 @@ use crate::nofollow::Node;
 const SETTLED: i64 = 2_000_000_000;
 
 /// Device, inode, size, modification and change time, in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    Deserialize,
+    Serialize,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(C)]
 pub(crate) struct FileId {
     pub dev: u64,
     pub ino: u64,

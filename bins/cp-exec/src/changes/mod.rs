@@ -6,19 +6,20 @@
 //! - [`Baseline`] walks the writable trees before a run and keeps the contents of their files.
 //! - [`Changes`] lists the files that the run created, changed or removed.
 
+mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use cp_common::output::line_to_stderr;
@@ -26,10 +27,11 @@ use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 
-use self::store::{Entry, Session, directories, entries, of_this_boot};
-pub(crate) use self::store::{Kept, Store};
-use self::tree::{Directory, LARGEST, Walk, hash_of, open};
-pub(crate) use self::tree::{Tree, state_of};
+pub(crate) use self::rows::Kept;
+use self::rows::{Entry, Manifest, Row, Rows, note_kept};
+pub(crate) use self::store::{Last, Session, Store};
+use self::tree::{Directory, LARGEST, Walk, hash_of, open, state};
+pub(crate) use self::tree::{Known, Tree, state_of};
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FilesChanged};
 use crate::file_id::FileId;
 use crate::nofollow::{Node, each};
@@ -64,9 +66,9 @@ pub(crate) struct Baseline<'a> {
     /// Holds what is kept until the changes are known, or the reason why nothing is kept.
     #[serde(skip, default = "no_session")]
     session: io::Result<Session<'a>>,
-    /// Entries that are not kept, such as ignored directories and large files.
+    /// The nodes of entries that are not kept, such as ignored directories and large files.
     #[serde(skip)]
-    missing: HashSet<Node>,
+    missing: OnceCell<HashSet<Node>>,
 }
 
 fn no_session<'a>() -> io::Result<Session<'a>> {
@@ -93,19 +95,19 @@ impl<'a> Baseline<'a> {
         let mut roots = roots.to_vec();
         roots.sort();
         roots.dedup_by(|below, above| below.starts_with(above));
-        let is_hidden = is_hidden(&hidden);
+        let is_hidden = is_hidden(&hidden, &roots);
         let walk = Walk::new(&is_hidden, walk_limit);
-        let mut trees: Vec<Tree> = roots.iter().map(|root| walk.tree(root, None)).collect();
-        let session = store.session().and_then(|session| {
-            for tree in &mut trees {
-                tree.manifest = session.place_of_run();
-                capture(&session, tree, LARGEST, false)?;
-            }
-            Ok(session)
-        });
+        let (mut session, mut trees) = (store.session(), Vec::new());
+        for root in &roots {
+            let manifest = session.as_ref().map(Session::place_of_run).unwrap_or_default();
+            let last = session.as_ref().map(|session| session.last(root, Some(&manifest))).unwrap_or_default();
+            let mut tree = Tree { manifest, ..walk.tree(root, &last.known()) };
+            session = session.and_then(|session| capture(&session, &mut tree, &last, false).map(|_| session));
+            trees.push(tree);
+        }
         let now = session.as_ref().map_or(0, |session| session.now);
         drop(is_hidden);
-        Self { trees, hidden, walk_limit, now, until: i64::MAX, session, missing: HashSet::new() }
+        Self { trees, hidden, walk_limit, now, until: i64::MAX, session, missing: OnceCell::new() }
     }
 
     /// The manifests, which are of this run alone until its result is recorded.
@@ -118,23 +120,17 @@ impl<'a> Baseline<'a> {
     pub(crate) fn compare_until(mut self, until: i64, store: &'a Store) -> Option<Changes> {
         let session = store.session();
         for tree in &mut self.trees {
-            tree.list(&of_this_boot(fs::read(&tree.manifest).ok()?)?);
+            tree.list(&Manifest::new(fs::read(&tree.manifest).ok()?).of_this_boot()?);
         }
         Some(Self { until, session, ..self }.compare())
     }
 
     /// Walks the trees again and lists the changes.
-    pub(crate) fn compare(mut self) -> Changes {
-        // If nothing is kept, each entry is recorded as it is.
-        if self.session.is_ok() {
-            let entries = self.trees.iter().flat_map(Tree::entries).map(|(.., entry)| entry);
-            let missing = entries.filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
-            self.missing = missing.filter(|entry| entry.kept.is_none()).map(|entry| entry.id.node()).collect();
-        }
-        let is_hidden = is_hidden(&self.hidden);
+    pub(crate) fn compare(self) -> Changes {
+        let is_hidden = is_hidden(&self.hidden, self.trees.iter().map(|tree| &tree.root));
         let (walk, mut found) = (Walk::new(&is_hidden, self.walk_limit), Changes::default());
         for before in &self.trees {
-            let now = walk.tree(&before.root, Some((before, self.now)));
+            let now = walk.tree(&before.root, &Known::before(before, self.now));
             self.compared_tree(before, &now, &mut found);
             now.unseen.iter().for_each(|path| found.name(path, "it is not searched"));
         }
@@ -143,35 +139,31 @@ impl<'a> Baseline<'a> {
         if let Err(error) = self.session.and_then(|session| session.finish(&before)) {
             found.named.push(format!("nothing: {error}"));
         }
-        // To free many entries takes a while, and nobody needs to wait for it.
-        _ = thread::Builder::new().spawn(|| drop(self.trees));
         found
     }
 
     /// Adds the changes of a tree.
     fn compared_tree(&self, before: &Tree, now: &Tree, found: &mut Changes) {
-        let no_directory = Directory::default();
+        let none = Directory::default();
         let new = now.directories.keys().filter(|path| !before.directories.contains_key(*path));
-        let new = new.map(|path| (path, &no_directory));
-        for (path, directory) in before.directories.iter().chain(new) {
-            let Directory { entries, unchanged, .. } = now.directories.get(path).unwrap_or(&no_directory);
-            if entries.is_empty() && unchanged.len() == directory.entries.len() {
-                continue;
+        for (path, before) in before.directories.iter().chain(new.map(|path| (path, &none))) {
+            let (rows, outdated) = match now.directories.get(path) {
+                Some(now) => (now.rows.as_slice(), now.outdated.clone()),
+                None => (&[][..], Rows::new(&before.rows).map(|row| row.place).collect()),
+            };
+            let mut rows: BTreeMap<_, _> = Rows::new(rows).map(|row| (row.name, row)).collect();
+            for row in outdated.iter().filter_map(|place| Rows::new(&before.rows[*place..]).next()) {
+                self.compared(&path.join(row.name), Some(&row), rows.remove(row.name).as_ref(), found);
             }
-            let mut now: BTreeMap<_, _> = entries.iter().map(|(name, entry)| (name, entry)).collect();
-            let entries = directory.entries.iter().enumerate();
-            for (_, (name, entry)) in entries.filter(|(place, _)| unchanged.binary_search(place).is_err()) {
-                self.compared(&path.join(name), Some(entry), now.remove(name), found);
-            }
-            for (other, new) in now {
-                self.compared(&path.join(other), None, Some(new), found);
+            for (name, row) in rows {
+                self.compared(&path.join(name), None, Some(&row), found);
             }
         }
     }
 
     /// Adds the change of one path, if any.
-    fn compared(&self, path: &Path, before: Option<&Entry>, now: Option<&Entry>, found: &mut Changes) {
-        if now.is_some_and(|now| now.id.ctime > self.until) {
+    fn compared(&self, path: &Path, before: Option<&Row<'_>>, now: Option<&Row<'_>>, found: &mut Changes) {
+        if now.is_some_and(|now| now.entry.id.ctime > self.until) {
             return;
         }
         let (change, after) = match (before, now) {
@@ -186,7 +178,7 @@ impl<'a> Baseline<'a> {
             (_, None) => return,
         };
         let kept = before
-            .and_then(|before| self.session.as_ref().ok()?.keep_changed(before.kept.as_ref()?, before.id.size).ok());
+            .and_then(|Row { entry, .. }| self.session.as_ref().ok()?.keep_changed(&entry.kept()?, entry.id.size).ok());
         // If a file can no longer be read, only its permissions are known to have changed.
         let after = after.or(kept.filter(|_| change == ChangeKind::Mode));
         if let Some(before) = before
@@ -200,34 +192,47 @@ impl<'a> Baseline<'a> {
             found.files.truncated = true;
             return;
         }
-        let (before, after) = (before.map(|before| before.state(kept)), now.map(|now| now.state(after)));
+        let shown = |row: &Row<'_>, hash| state(&row.entry, row.target, hash);
+        let (before, after) = (before.map(|before| shown(before, kept)), now.map(|now| shown(now, after)));
         found.files.files.push(FileChange { change, ..FileChange::new(path, before, after) });
     }
 
     /// How an entry changed, and the hash of its content now.
-    fn change(path: &Path, before: &Entry, now: &Entry, found: &Changes) -> Option<(ChangeKind, Option<Hash>)> {
+    fn change(path: &Path, before: &Row<'_>, now: &Row<'_>, found: &Changes) -> Option<(ChangeKind, Option<Hash>)> {
         let after = found.hash_after(path, now);
+        let is_same_link = before.target == now.target;
+        let (before, now) = (&before.entry, &now.entry);
         let is_same = before.kind == now.kind
-            && match (before.kind, before.kept.map(|kept| kept.hash), after) {
+            && match (before.kind, before.kept().map(|kept| kept.hash), after) {
                 (FileKind::File, Some(before), Some(after)) => before == after,
                 (FileKind::File, ..) => before.id.without_change_time() == now.id.without_change_time(),
                 (FileKind::Directory, ..) => true,
-                (FileKind::Link, ..) => before.target == now.target,
+                (FileKind::Link, ..) => is_same_link,
                 (FileKind::Other, ..) => before.id.ino == now.id.ino,
             };
         let change = if is_same { ChangeKind::Mode } else { ChangeKind::Changed };
         (!is_same || before.mode != now.mode).then_some((change, after))
     }
 
+    /// Listed once a new entry needs it.
+    fn missing(&self) -> &HashSet<Node> {
+        let is_missing = |entry: &Entry| entry.kept().is_none() && (entry.is_ignored || entry.kind == FileKind::File);
+        self.missing.get_or_init(|| {
+            // If nothing is kept, each entry is recorded as it is.
+            let rows = self.trees.iter().filter(|_| self.session.is_ok()).flat_map(Tree::rows);
+            rows.map(|(_, row)| row.entry).filter(is_missing).map(|entry| entry.id.node()).collect()
+        })
+    }
+
     /// True if an entry was moved here without kept contents, or could not be seen before. Such an entry is not new
     /// and must not be removed.
-    fn is_moved(&self, path: &Path, now: &Entry, found: &mut Changes) -> bool {
+    fn is_moved(&self, path: &Path, now: &Row<'_>, found: &mut Changes) -> bool {
         let is_unseen = |directories: &[PathBuf]| directories.iter().any(|directory| path.starts_with(directory));
         if self.trees.iter().any(|tree| is_unseen(&tree.unseen)) || is_unseen(&found.moved) {
             return true;
         }
         // The file system may give the inode of a removed file to a new one.
-        let is_moved = self.missing.contains(&now.id.node()) && !is_born_after(path, self.now);
+        let is_moved = self.missing().contains(&now.entry.id.node()) && !is_born_after(path, self.now);
         if is_moved {
             found.moved.push(path.to_owned());
             found.name(path, "it was not kept where it was before");
@@ -236,81 +241,69 @@ impl<'a> Baseline<'a> {
     }
 }
 
-/// True for an entry of a directory that is one of these paths.
-fn is_hidden(hidden: &[PathBuf]) -> impl Fn(&Path, &OsStr) -> bool + Sync {
-    let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
+/// True for an entry of a directory in the trees that is one of these paths.
+fn is_hidden<'h>(
+    hidden: &'h [PathBuf],
+    trees: impl IntoIterator<Item = &'h PathBuf>,
+) -> impl Fn(&Path, &OsStr) -> bool + Sync + 'h {
+    let trees: Vec<_> = trees.into_iter().collect();
+    let is_in_tree = |path: &&Path| trees.iter().any(|tree| path.starts_with(tree));
+    let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).filter(is_in_tree).collect();
     let names: BTreeSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
     move |directory, name| names.contains(name) && hidden.contains(&*directory.join(name))
 }
 
-/// Keeps the contents of the files of a tree, up to a size, and notes them in its entries. Returns the name of the
-/// manifest. The manifest of a history is not replaced, because a run can be undone with it.
-fn capture(session: &Session<'_>, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
-    let of_run = (!is_history).then_some(tree.manifest.as_path());
-    let (last, manifest) = session.last(&tree.root, of_run)?;
-    let listed: HashMap<&Path, &[u8]> = directories(&manifest).collect();
-    let rows_of = |path: &Path| listed.get(path).copied().unwrap_or_default();
-    let found = each(tree.directories.iter_mut().collect(), |(path, directory)| {
-        recall(path, directory, largest, rows_of(path))
+/// Keeps the contents of the files of a tree and notes them in its rows. Returns the name of the manifest. The manifest
+/// of a history is not replaced, because a run can be undone with it.
+fn capture(session: &Session<'_>, tree: &mut Tree, last: &Last, is_history: bool) -> io::Result<String> {
+    let largest = if is_history { LARGEST_OF_GIT } else { LARGEST };
+    let is_unknown = |Row { entry, .. }: &Row<'_>| {
+        entry.kept().is_none() && entry.kind == FileKind::File && !entry.is_ignored && entry.id.size <= largest
+    };
+    let unknown = each(tree.directories.iter().collect(), |(path, directory)| {
+        let file = |row: Row<'_>| Unknown { path: path.join(row.name), id: row.entry.id, place: row.place };
+        Rows::new(&directory.rows).filter(is_unknown).map(file).collect::<Vec<_>>()
     });
-    let is_unchanged: Vec<bool> = found.iter().map(|(unknown, is_listed)| *is_listed && unknown.is_empty()).collect();
-    let (unknown, is_listed): (Vec<_>, Vec<bool>) = found.into_iter().unzip();
     let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
-    let is_kept = each(unknown.into_iter().flatten().collect(), |(path, entry)| {
+    let kept = each(unknown.iter().flatten().collect(), |file| {
         if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
             line_to_stderr(EXPLANATION);
         }
-        entry.kept = keep(session, &path, &entry.id).ok().flatten();
-        entry.kept.is_some()
+        keep(session, &file.path, &file.id).ok().flatten()
     });
-    let is_there = |path: &&Path| tree.directories.contains_key(*path);
-    let is_same = !is_kept.contains(&true) && !is_listed.contains(&false) && listed.keys().all(is_there);
-    if is_same && !manifest.is_empty() {
-        return Ok(last);
+    let adds = kept.iter().any(Option::is_some);
+    let mut kept = kept.iter();
+    for (directory, files) in tree.directories.values_mut().zip(&unknown) {
+        for (file, kept) in files.iter().zip(&mut kept) {
+            if let Some(content) = kept {
+                note_kept(&mut directory.rows[file.place..], content);
+            }
+        }
     }
-    let name = if is_history { session.name(&tree.root) } else { last };
-    let rows = each(tree.directories.iter().zip(is_unchanged).collect(), |((path, directory), is_unchanged)| {
-        let rows = if is_unchanged { rows_of(path).into() } else { session.rows(&directory.entries).into() };
-        (path.as_path(), rows)
-    });
-    session.publish(&name, of_run, rows)?;
+    let rows = || tree.directories.iter().map(|(path, directory)| (path.as_path(), directory.rows.as_slice()));
+    if !adds && !tree.directories.is_empty() && rows().eq(last.manifest.directories()) {
+        return Ok(last.name.clone());
+    }
+    let (name, of_run) =
+        if is_history { (session.name(&tree.root), None) } else { (last.name.clone(), Some(tree.manifest.as_path())) };
+    session.publish(&name, of_run, rows())?;
     Ok(name)
 }
 
-/// Notes the contents of the files of a directory that rows of a manifest list. Returns the files that no row lists,
-/// and true if the rows list exactly the entries as they are.
-fn recall<'t>(
-    path: &Path,
-    directory: &'t mut Directory,
-    largest: u64,
-    rows: &[u8],
-) -> (Vec<(PathBuf, &'t mut Entry)>, bool) {
-    let (mut unknown, mut is_same) = (Vec::new(), true);
-    // Both are sorted by name.
-    let mut known = entries(rows).peekable();
-    for (name, entry) in &mut directory.entries {
-        while known.next_if(|(other, ..)| *other < name.as_os_str()).is_some() {
-            is_same = false;
-        }
-        let row = known.next_if(|(other, ..)| *other == name.as_os_str()).filter(|(_, row, _)| entry.is_listed(row));
-        is_same &= row.is_some();
-        if entry.kind != FileKind::File || entry.id.size > largest || entry.is_ignored {
-            continue;
-        }
-        entry.kept = row.and_then(|(_, row, is_settled)| row.kept.filter(|_| is_settled));
-        if entry.kept.is_none() {
-            unknown.push((path.join(name), entry));
-        }
-    }
-    (unknown, is_same && known.next().is_none())
+/// A file of which no content is known.
+struct Unknown {
+    path: PathBuf,
+    id: FileId,
+    /// The place of its row.
+    place: usize,
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
-pub(crate) fn keep_history(store: &Store, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
-    let manifest = capture(&store.session()?, tree, LARGEST_OF_GIT, true)?;
-    let lost = tree.entries().filter(|(.., entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
+pub(crate) fn keep_history(session: &Session<'_>, tree: &mut Tree, last: &Last) -> io::Result<(Option<String>, usize)> {
+    let manifest = capture(session, tree, last, true)?;
+    let missing = tree.rows().filter(|(_, row)| row.entry.kind == FileKind::File && row.entry.kept().is_none()).count();
     let has_files = tree.paths_of(&[FileKind::File]).next().is_some();
-    Ok((has_files.then_some(manifest), lost + tree.unseen.len()))
+    Ok((has_files.then_some(manifest), missing + tree.unseen.len()))
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.
@@ -321,14 +314,14 @@ fn keep(session: &Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Ke
 }
 
 /// The reason why a path cannot be restored.
-fn not_kept(before: &Entry, kept: Option<Hash>) -> Option<&'static str> {
-    match before.kind {
+fn not_kept(before: &Row<'_>, kept: Option<Hash>) -> Option<&'static str> {
+    match before.entry.kind {
         FileKind::File if kept.is_some() => None,
-        _ if before.is_ignored => Some("git ignores it"),
-        FileKind::File if before.id.size > LARGEST => Some("it is larger than 16 MiB"),
+        _ if before.entry.is_ignored => Some("git ignores it"),
+        FileKind::File if before.entry.id.size > LARGEST => Some("it is larger than 16 MiB"),
         FileKind::File => Some("the store is full, or it could not be read"),
         FileKind::Directory => None,
-        FileKind::Link if before.target.as_ref().is_some_and(|target| target.to_str().is_some()) => None,
+        FileKind::Link if before.target.to_str().is_some() => None,
         FileKind::Link | FileKind::Other => Some("it is not a regular file"),
     }
 }
@@ -370,8 +363,8 @@ impl Changes {
     }
 
     /// The hash of the content of a path, as long as hashes are recorded.
-    fn hash_after(&self, path: &Path, now: &Entry) -> Option<Hash> {
-        (self.files.files.len() < RECORDED).then(|| hash_of(path, now).ok()).flatten()
+    fn hash_after(&self, path: &Path, now: &Row<'_>) -> Option<Hash> {
+        (self.files.files.len() < RECORDED).then(|| hash_of(path, &now.entry).ok()).flatten()
     }
 
     fn name(&mut self, path: &Path, reason: &str) {

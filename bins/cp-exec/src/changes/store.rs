@@ -13,19 +13,18 @@
 //! Contents of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and the
 //! identities in a manifest of an earlier boot are not trusted.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Write as _};
-use std::iter;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use cp_common::home::{Home, make_directory};
 use cp_common::{Result, keys};
@@ -33,6 +32,8 @@ use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
+use super::rows::{Entry, Kept, Manifest, Rows};
+use super::tree::Known;
 use crate::digest::hash_of;
 use crate::exec_result::FileKind;
 use crate::file_id::{FileId, touch};
@@ -55,18 +56,6 @@ const NEWEST: usize = 50;
 const BETWEEN_SWEEPS: i64 = 600 * SECOND;
 const SECOND: i64 = 1_000_000_000;
 
-/// The length of a boot id with padding, and of a row without its name and the target of a link: the identity, the place
-/// in a pack, the hash, and the permissions with these flags.
-const HEADER: usize = 40;
-const ROW: usize = 92;
-const IS_IGNORED: u32 = 1 << 12;
-const IS_KEPT: u32 = 1 << 13;
-/// A change is certain to give the file another identity.
-const IS_SETTLED: u32 = 1 << 14;
-/// The place of the kind in the flags.
-const KIND: u32 = 16;
-const KINDS: [FileKind; 4] = [FileKind::File, FileKind::Directory, FileKind::Link, FileKind::Other];
-
 /// A file up to this size is read into memory, and goes into a pack.
 const SMALL: u64 = 64 << 10;
 /// Numbers the manifests and temporary files of this process.
@@ -77,14 +66,6 @@ pub(crate) struct Store {
     root: PathBuf,
 }
 
-/// A content that is kept.
-#[derive(Clone, Copy)]
-pub(crate) struct Kept {
-    pub hash: Hash,
-    /// The number of its pack, and its offset there; 0 for an object.
-    pack: (u64, u64),
-}
-
 /// A file of the store.
 #[derive(PartialEq, Eq, Hash)]
 enum Part {
@@ -92,22 +73,9 @@ enum Part {
     Pack(u64),
 }
 
-/// An entry of a directory.
-pub(super) struct Entry {
-    pub kind: FileKind,
-    pub id: FileId,
-    pub mode: u32,
-    /// The target of a link.
-    pub target: Option<OsString>,
-    /// True if git ignores the entry.
-    pub is_ignored: bool,
-    /// The content, if it is kept.
-    pub kept: Option<Kept>,
-}
-
-impl Kept {
-    fn part(&self) -> Part {
-        if self.pack.0 == 0 { Part::Object(self.hash) } else { Part::Pack(self.pack.0) }
+impl Part {
+    fn of(kept: &Kept) -> Self {
+        if kept.pack[0] == 0 { Self::Object(kept.hash) } else { Self::Pack(kept.pack[0]) }
     }
 }
 
@@ -123,11 +91,11 @@ impl Store {
 
     /// Reads a content of this size and verifies its hash.
     pub(crate) fn load_kept(&self, Kept { hash, pack }: &Kept, size: u64) -> io::Result<Vec<u8>> {
-        if pack.0 == 0 {
+        if pack[0] == 0 {
             return self.load(hash).map_err(|e| io::Error::other(e.message().to_owned()));
         }
         let mut bytes = vec![0; usize::try_from(size.min(SMALL)).unwrap_or(0)];
-        File::open(self.pack(pack.0))?.read_exact_at(&mut bytes, pack.1)?;
+        File::open(self.pack(pack[0]))?.read_exact_at(&mut bytes, pack[1])?;
         if Hash::of(&bytes) == *hash { Ok(bytes) } else { Err(io::Error::other("is damaged")) }
     }
 
@@ -145,15 +113,17 @@ impl Store {
 
     /// The files that a manifest of a tree lists; none if it is no longer kept.
     pub(crate) fn files_of(&self, manifest: &str) -> Vec<(FileId, Kept, PathBuf)> {
-        let manifest = fs::read(self.root.join(TREES).join(manifest)).unwrap_or_default();
+        let manifest = Manifest::new(fs::read(self.root.join(TREES).join(manifest)).unwrap_or_default());
+        let time = manifest.time();
         let files = |(path, rows)| {
-            entries(rows).filter_map(move |(name, Entry { id, kept, .. }, is_settled)| {
+            Rows::new(rows).filter_map(move |row| {
+                let id = row.entry.id;
                 // An identity that another content could have is omitted.
-                let id = if is_settled { id } else { FileId { size: id.size, ..FileId::default() } };
-                Some((id, kept?, Path::join(path, name)))
+                let id = if id.is_settled(time) { id } else { FileId { size: id.size, ..FileId::default() } };
+                Some((id, row.entry.kept()?, Path::join(path, row.name)))
             })
         };
-        directories(&manifest).flat_map(files).collect()
+        manifest.directories().flat_map(files).collect()
     }
 
     /// Starts to add contents. Sweeps first if a sweep is due.
@@ -196,9 +166,9 @@ impl Store {
         let (mut live, mut total) = (HashMap::new(), 0);
         for (place, (Reverse(used), path)) in manifests.iter().enumerate() {
             let is_needed = place < NEWEST || now - used < RETENTION;
-            let manifest = if is_needed { fs::read(path).or_else(ended)? } else { Vec::new() };
-            let listed = directories(&manifest).flat_map(|(_, rows)| entries(rows));
-            let listed = listed.filter_map(|(_, entry, _)| Some((entry.kept?.part(), entry.id.size)));
+            let manifest = Manifest::new(if is_needed { fs::read(path).or_else(ended)? } else { Vec::new() });
+            let listed = manifest.directories().flat_map(|(_, rows)| Rows::new(rows));
+            let listed = listed.filter_map(|row| Some((Part::of(&row.entry.kept()?), row.entry.id.size)));
             let mut listed: HashMap<Part, u64> = listed.filter(|(part, _)| !live.contains_key(part)).collect();
             for (part, size) in &mut listed {
                 if let Part::Pack(number) = part {
@@ -262,6 +232,19 @@ pub(crate) struct Session<'a> {
     pack: Mutex<Option<Pack>>,
 }
 
+/// A manifest of a tree, and its name.
+#[derive(Default)]
+pub(crate) struct Last {
+    pub(super) name: String,
+    pub(super) manifest: Manifest,
+}
+
+impl Last {
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known { rows: self.manifest.directories().collect(), time: self.manifest.time(), before: None }
+    }
+}
+
 struct Pack {
     number: u64,
     file: BufWriter<File>,
@@ -273,7 +256,7 @@ impl Session<'_> {
     pub(super) fn keep_of_tree(&self, file: &mut File) -> io::Result<Option<Kept>> {
         let size = file.metadata()?.len();
         if size > SMALL {
-            return Ok(self.keep(file)?.map(|hash| Kept { hash, pack: (0, 0) }));
+            return Ok(self.keep(file)?.map(|hash| Kept { hash, pack: [0, 0] }));
         }
         let mut bytes = Vec::new();
         file.take(SMALL).read_to_end(&mut bytes)?;
@@ -289,12 +272,12 @@ impl Session<'_> {
         };
         pack.file.write_all(&bytes)?;
         pack.length += length;
-        Ok(Some(Kept { hash, pack: (pack.number, pack.length - length) }))
+        Ok(Some(Kept { hash, pack: [pack.number, pack.length - length] }))
     }
 
     /// Makes an object of a content of this size, which a run changed or removed.
     pub(super) fn keep_changed(&self, kept: &Kept, size: u64) -> io::Result<Hash> {
-        if kept.pack.0 == 0 {
+        if kept.pack[0] == 0 {
             return self.store.length(&kept.hash).map(|_| kept.hash).ok_or(io::ErrorKind::NotFound.into());
         }
         self.keep_bytes(&self.store.load_kept(kept, size)?)
@@ -345,23 +328,24 @@ impl Session<'_> {
         self.store.root.join(RUNS).join(unique(self.now))
     }
 
-    /// The newest manifest of a tree with its name, or the name for the first one. It is linked at the place of a run.
-    pub(super) fn last(&self, tree: &Path, of_run: Option<&Path>) -> io::Result<(String, Vec<u8>)> {
-        let tree_hash = Hash::of(tree.as_os_str().as_bytes());
-        let is_of_tree = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default();
-            name.as_bytes().starts_with(tree_hash.hex().as_bytes())
+    /// The newest manifest of a tree, which is linked at the place of a run, or an empty one.
+    pub(crate) fn last(&self, tree: &Path, of_run: Option<&Path>) -> Last {
+        let read = || {
+            let trees = paths(&self.store.root.join(TREES)).ok()?;
+            let hash = Hash::of(tree.as_os_str().as_bytes());
+            let start = self.store.root.join(TREES).join(hash.hex());
+            let is_of_tree = |path: &&PathBuf| path.as_os_str().as_bytes().starts_with(start.as_os_str().as_bytes());
+            let last = trees.iter().filter(is_of_tree).max()?;
+            of_run.map_or(Ok(()), |of_run| link(last, of_run)).ok()?;
+            let mut file = File::open(of_run.unwrap_or(last)).ok()?;
+            // A sweep removes the least recently used manifest first, so the time of use is updated.
+            touch(&file).ok()?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).ok()?;
+            let name = last.file_name()?.to_str()?.to_owned();
+            Some(Last { name, manifest: Manifest::new(bytes).of_this_boot().unwrap_or_default() })
         };
-        let last = paths(&self.store.root.join(TREES))?.into_iter().filter(is_of_tree);
-        let Some(last) = last.max() else { return Ok((self.name(tree), Vec::new())) };
-        of_run.map_or(Ok(()), |of_run| link(&last, of_run))?;
-        let mut file = File::open(of_run.unwrap_or(&last))?;
-        // A sweep removes the least recently used manifest first, so the time of use is updated.
-        touch(&file)?;
-        let mut manifest = Vec::new();
-        file.read_to_end(&mut manifest)?;
-        let name = last.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok((name, of_this_boot(manifest).unwrap_or_default()))
+        read().unwrap_or_else(|| Last { name: self.name(tree), manifest: Manifest::default() })
     }
 
     /// A name for a new manifest of a tree.
@@ -370,7 +354,12 @@ impl Session<'_> {
     }
 
     /// Writes a manifest of a tree, at first at the place of a run.
-    pub(super) fn publish(&self, name: &str, of_run: Option<&Path>, tree: Vec<Listed<'_>>) -> io::Result<()> {
+    pub(super) fn publish<'m>(
+        &self,
+        name: &str,
+        of_run: Option<&Path>,
+        tree: impl IntoIterator<Item = (&'m Path, &'m [u8])>,
+    ) -> io::Result<()> {
         if let Some(pack) = &mut *self.pack.lock().unwrap_or_else(PoisonError::into_inner) {
             pack.file.flush()?;
         }
@@ -381,7 +370,11 @@ impl Session<'_> {
         link(of_run, &temporary)?;
         // Exchanged and removed, because ext4 writes what is renamed over another file to the disk at once.
         match renameat_with(CWD, &temporary, CWD, &path, RenameFlags::EXCHANGE) {
-            Ok(()) => fs::remove_file(temporary),
+            Ok(()) => {
+                // To remove a large file takes a while, and nobody needs to wait for it.
+                _ = thread::Builder::new().spawn(|| fs::remove_file(temporary));
+                Ok(())
+            }
             Err(_) => fs::rename(temporary, path),
         }
     }
@@ -391,59 +384,20 @@ impl Session<'_> {
         if kept.is_empty() {
             return Ok(());
         }
-        let file = |hash: &Hash| {
+        let mut rows = Vec::new();
+        for hash in kept {
             let id = FileId { size: self.store.length(hash).unwrap_or(0), ..FileId::default() };
-            let kept = Some(Kept { hash: *hash, pack: (0, 0) });
-            let entry = Entry { kind: FileKind::File, id, mode: 0, target: None, is_ignored: false, kept };
-            (OsString::new(), entry)
-        };
-        let kept: Vec<_> = kept.iter().map(file).collect();
-        self.write(&self.place_of_run(), vec![(Path::new(""), self.rows(&kept).into())])
+            let mut entry = Entry::new(id, 0, FileKind::File);
+            entry.keep(&Kept { hash: *hash, pack: [0, 0] });
+            entry.add_to(&mut rows, OsStr::new(""), OsStr::new(""));
+        }
+        self.write(&self.place_of_run(), [(Path::new(""), rows.as_slice())])
     }
 
-    fn write(&self, to: &Path, directories: Vec<Listed<'_>>) -> io::Result<()> {
+    fn write<'m>(&self, to: &Path, tree: impl IntoIterator<Item = (&'m Path, &'m [u8])>) -> io::Result<()> {
         let (temporary, file) = self.store.create()?;
-        let mut manifest = BufWriter::new(file);
-        manifest.write_all(&boot_id())?;
-        for (path, rows) in directories {
-            for bytes in [path.as_os_str().as_bytes(), &rows] {
-                manifest.write_all(&length(bytes))?;
-                manifest.write_all(bytes)?;
-            }
-        }
-        manifest.flush()?;
+        Manifest::write(file, self.now, tree)?;
         fs::rename(temporary, to)
-    }
-
-    /// The rows of the entries of a directory.
-    pub(super) fn rows(&self, entries: &[(OsString, Entry)]) -> Vec<u8> {
-        let mut rows = Vec::with_capacity(entries.len() * (ROW + 32));
-        for (name, entry) in entries {
-            self.add_row(&mut rows, name, entry);
-        }
-        rows
-    }
-
-    fn add_row(&self, rows: &mut Vec<u8>, name: &OsStr, entry: &Entry) {
-        let FileId { dev, ino, size, mtime, ctime } = entry.id;
-        let (hash, pack) = entry.kept.map_or(([0; 32], (0, 0)), |kept| (kept.hash.raw(), kept.pack));
-        let mut flags = entry.mode | (entry.kind as u32) << KIND;
-        for (flag, is_set) in [
-            (IS_IGNORED, entry.is_ignored),
-            (IS_KEPT, entry.kept.is_some()),
-            (IS_SETTLED, entry.id.is_settled(self.now)),
-        ] {
-            flags |= if is_set { flag } else { 0 };
-        }
-        let times = [mtime.cast_unsigned(), ctime.cast_unsigned()];
-        let numbers = [dev, ino, size, times[0], times[1], pack.0, pack.1].map(u64::to_le_bytes);
-        rows.extend_from_slice(numbers.as_flattened());
-        rows.extend_from_slice(&hash);
-        rows.extend_from_slice(&flags.to_le_bytes());
-        add(rows, name.as_bytes());
-        if entry.kind == FileKind::Link {
-            add(rows, entry.target.as_deref().unwrap_or_default().as_bytes());
-        }
     }
 }
 
@@ -459,72 +413,4 @@ fn unique(now: i64) -> String {
 
 fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect()
-}
-
-/// The id of this boot, or zeros if the kernel does not provide one.
-fn boot_id() -> [u8; HEADER] {
-    let mut header = [0; HEADER];
-    let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    header.iter_mut().zip(id).for_each(|(byte, of_id)| *byte = of_id);
-    header
-}
-
-/// Adds bytes with their length before them.
-fn add(to: &mut Vec<u8>, bytes: &[u8]) {
-    to.extend_from_slice(&length(bytes));
-    to.extend_from_slice(bytes);
-}
-
-fn length(bytes: &[u8]) -> [u8; 4] {
-    u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes()
-}
-
-/// Splits bytes off that have their length before them.
-fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
-}
-
-/// A directory with the rows of its entries, which are in the order of their names.
-pub(super) type Listed<'m> = (&'m Path, Cow<'m, [u8]>);
-
-/// The bytes of a manifest of this boot. The identities of an earlier boot may mean other files.
-pub(super) fn of_this_boot(manifest: Vec<u8>) -> Option<Vec<u8>> {
-    Some(manifest).filter(|manifest| manifest.starts_with(&boot_id()))
-}
-
-/// The directories of a manifest with their rows, up to damage.
-pub(super) fn directories(manifest: &[u8]) -> impl Iterator<Item = (&Path, &[u8])> {
-    let mut rest = manifest.get(HEADER..).unwrap_or_default();
-    iter::from_fn(move || {
-        let (path, after) = split(rest)?;
-        let (rows, after) = split(after)?;
-        rest = after;
-        Some((Path::new(OsStr::from_bytes(path)), rows))
-    })
-}
-
-/// The entries of a directory with their names, up to damage, and true if a change gives an entry another identity.
-pub(super) fn entries(mut rows: &[u8]) -> impl Iterator<Item = (&OsStr, Entry, bool)> {
-    iter::from_fn(move || {
-        let (row, after) = rows.split_first_chunk::<ROW>()?;
-        let number = |at: usize| row[8 * at..8 * at + 8].try_into().map_or(0, u64::from_le_bytes);
-        let (mtime, ctime) = (number(3).cast_signed(), number(4).cast_signed());
-        let id = FileId { dev: number(0), ino: number(1), size: number(2), mtime, ctime };
-        let kept = Kept { hash: Hash::from_raw(row[56..88].try_into().ok()?), pack: (number(5), number(6)) };
-        let flags = u32::from_le_bytes(row[88..].try_into().ok()?);
-        let (name, after) = split(after)?;
-        let kind = *KINDS.get((flags >> KIND) as usize)?;
-        let (target, after) = if kind == FileKind::Link { split(after)? } else { (&[][..], after) };
-        rows = after;
-        let entry = Entry {
-            kind,
-            id,
-            mode: flags & 0o7777,
-            target: (kind == FileKind::Link).then(|| OsStr::from_bytes(target).to_owned()),
-            is_ignored: flags & IS_IGNORED != 0,
-            kept: (flags & IS_KEPT != 0).then_some(kept),
-        };
-        Some((OsStr::from_bytes(name), entry, flags & IS_SETTLED != 0))
-    })
 }

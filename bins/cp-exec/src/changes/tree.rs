@@ -1,7 +1,7 @@
 //! The walk through writable trees. Links are not followed; `.git`, other file systems and entries that git ignores are
 //! not entered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use crate::exec_result::{FileKind, FileState};
 use cp_ledger::format::line::Hash;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{AtFlags, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::store::{Entry, directories, entries};
+use super::rows::{Entry, Manifest, Row, Rows};
 use crate::digest;
 use crate::file_id::FileId;
 use crate::listings;
@@ -28,46 +28,31 @@ use crate::serde_paths::{any_bytes, path_bytes};
 /// The largest file of a working tree that is kept and hashed.
 pub(super) const LARGEST: u64 = 16 << 20;
 
-impl Entry {
-    /// The entry with this name in a directory.
-    fn at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<Self> {
-        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let mut entry = Self::of(&stat);
-        if entry.kind == FileKind::Link {
-            let target = rustix::fs::readlinkat(directory, name, Vec::new())?;
-            entry.target = Some(OsString::from_vec(target.into_bytes()));
-        }
-        Ok(entry)
-    }
+/// The entry with this name in a directory, and the target of a link.
+fn entry_at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<(Entry, OsString)> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        _ => FileKind::Other,
+    };
+    let target = match kind {
+        FileKind::Link => rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes(),
+        _ => Vec::new(),
+    };
+    Ok((Entry::new(FileId::from(&stat), (stat.st_mode & 0o7777) as u16, kind), OsString::from_vec(target)))
+}
 
-    fn of_path(path: &Path) -> rustix::io::Result<Self> {
-        let (parent, name) = nofollow::open_parent(path)?;
-        Self::at(&parent, name)
-    }
+fn entry_of(path: &Path) -> rustix::io::Result<(Entry, OsString)> {
+    let (parent, name) = nofollow::open_parent(path)?;
+    entry_at(&parent, name)
+}
 
-    pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
-        let target = self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned);
-        FileState::new(self.kind, self.mode, hash, target)
-    }
-
-    /// True if a row of a manifest lists the entry as it is. The times of a directory follow its entries.
-    pub(super) fn is_listed(&self, row: &Self) -> bool {
-        let is_same = match self.kind {
-            FileKind::File => self.id == row.id,
-            _ => self.id.node() == row.id.node() && self.target == row.target,
-        };
-        is_same && (self.kind, self.mode, self.is_ignored) == (row.kind, row.mode, row.is_ignored)
-    }
-
-    fn of(stat: &Stat) -> Self {
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => FileKind::File,
-            FileType::Directory => FileKind::Directory,
-            FileType::Symlink => FileKind::Link,
-            _ => FileKind::Other,
-        };
-        Self { kind, id: FileId::from(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false, kept: None }
-    }
+/// The state of an entry in a record.
+pub(super) fn state(entry: &Entry, target: &OsStr, hash: Option<Hash>) -> FileState {
+    let target = target.to_str().filter(|_| entry.kind == FileKind::Link).map(str::to_owned);
+    FileState::new(entry.kind, entry.mode.into(), hash, target)
 }
 
 /// The directories of a tree.
@@ -89,52 +74,68 @@ pub(crate) struct Tree {
 /// A directory that was read.
 #[derive(Default)]
 pub(super) struct Directory {
-    /// By name, in byte order.
-    pub entries: Vec<(OsString, Entry)>,
-    /// After a run, the places of files before it that are the same; they are no entries.
-    pub unchanged: Vec<usize>,
+    /// The rows of its entries; after a run, only of new and of changed ones.
+    pub rows: Vec<u8>,
+    /// After a run, the places of the rows before it that do not hold any more.
+    pub outdated: Vec<usize>,
     /// `None` if it is read from a manifest.
     ignored: Option<Ignored>,
 }
 
 impl Tree {
     /// Takes the directories from a manifest.
-    pub(super) fn list(&mut self, manifest: &[u8]) {
-        self.directories = directories(manifest)
-            .map(|(path, rows)| {
-                let entries = entries(rows).map(|(name, entry, _)| (name.to_owned(), entry)).collect();
-                (path.to_owned(), Directory { entries, ..Directory::default() })
-            })
-            .collect();
+    pub(super) fn list(&mut self, manifest: &Manifest) {
+        let directory = |rows: &[u8]| Directory { rows: rows.to_owned(), ..Directory::default() };
+        self.directories = manifest.directories().map(|(path, rows)| (path.to_owned(), directory(rows))).collect();
     }
 
     /// Walks a repository, where no pattern holds.
-    pub(crate) fn of_git(repository: &Path, exclude: &Exclude<'_>) -> Self {
-        Walk { ignores: false, ..Walk::new(exclude, u64::MAX) }.tree(repository, None)
+    pub(crate) fn of_git(repository: &Path, exclude: &Exclude<'_>, known: &Known<'_>) -> Self {
+        Walk { ignores: false, ..Walk::new(exclude, u64::MAX) }.tree(repository, known)
     }
 
-    /// The entries with their directories and names.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&Path, &OsStr, &Entry)> {
-        self.directories.iter().flat_map(|(path, directory)| {
-            directory.entries.iter().map(|(name, entry)| (path.as_path(), name.as_os_str(), entry))
-        })
+    /// The rows with their directories.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&Path, Row<'_>)> {
+        let directories = self.directories.iter();
+        directories.flat_map(|(path, directory)| Rows::new(&directory.rows).map(|row| (path.as_path(), row)))
     }
 
     /// The paths of the entries of some kinds.
     pub(crate) fn paths_of(&self, kinds: &[FileKind]) -> impl Iterator<Item = PathBuf> {
-        self.entries().filter(|(.., entry)| kinds.contains(&entry.kind)).map(|(path, name, _)| path.join(name))
+        self.rows().filter(|(_, row)| kinds.contains(&row.entry.kind)).map(|(path, row)| path.join(row.name))
     }
 
-    /// Leaves out the entries whose path is not meant.
+    /// Leaves out directories, and the other entries whose path is not meant.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
         for (path, directory) in &mut self.directories {
-            directory.entries.retain(|(name, _)| is_meant(&path.join(name)));
+            let is_meant = |row: &Row<'_>| row.entry.kind != FileKind::Directory && is_meant(&path.join(row.name));
+            let meant = Rows::new(&directory.rows).filter(is_meant);
+            directory.rows = meant.flat_map(|row| row.bytes).copied().collect();
         }
     }
 }
 
 /// True for an entry of a directory that a walk leaves out.
 pub(crate) type Exclude<'a> = dyn Fn(&Path, &OsStr) -> bool + Sync + 'a;
+
+/// What is known of a tree before a walk.
+#[derive(Default)]
+pub(crate) struct Known<'k> {
+    /// The rows of its directories.
+    pub(super) rows: HashMap<&'k Path, &'k [u8]>,
+    /// Their time. A file of which the times are older is certain to get another identity with a change.
+    pub(super) time: i64,
+    /// The tree before a run, if the walk is after it.
+    pub(super) before: Option<&'k Tree>,
+}
+
+impl<'k> Known<'k> {
+    /// Before a run that began at this time.
+    pub(super) fn before(tree: &'k Tree, time: i64) -> Self {
+        let rows = tree.directories.iter().map(|(path, directory)| (path.as_path(), directory.rows.as_slice()));
+        Self { rows: rows.collect(), time, before: Some(tree) }
+    }
+}
 
 /// A walk through trees that may read a number of entries in all.
 pub(super) struct Walk<'a> {
@@ -150,9 +151,9 @@ impl<'a> Walk<'a> {
         Self { exclude, left: AtomicU64::new(most), ignores: true }
     }
 
-    /// Walks one tree, one level after the other. If the tree before a run and its time are given, its ignore rules
-    /// apply, because a run may change the patterns, and its unchanged files are not listed again.
-    pub(super) fn tree(&self, root: &Path, before: Option<(&Tree, i64)>) -> Tree {
+    /// Walks one tree, one level after the other. The known contents of unchanged files are noted. After a run, the
+    /// ignore rules from before it apply, because a run may change the patterns, and unchanged files are not listed.
+    pub(super) fn tree(&self, root: &Path, known: &Known<'_>) -> Tree {
         let mut tree = Tree { root: root.to_owned(), ..Tree::default() };
         let device = match nofollow::open_with(root, READ) {
             Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
@@ -170,24 +171,18 @@ impl<'a> Walk<'a> {
         // The directories of a level, and the ignore rules of those above them.
         let mut level = vec![(root.to_owned(), above)];
         while !level.is_empty() {
-            let read = each(level, |(path, above)| {
-                let before = before.and_then(|(before, now)| Some((before.directories.get(&path)?, now)));
-                (self.read(&path, &above, before), path)
-            });
+            let read = each(level, |(path, above)| (self.read(&path, &above, known), path));
             level = Vec::new();
             for (read, path) in read {
-                let Ok(directory) = read else {
+                let Ok((directory, within)) = read else {
                     tree.unseen.push(path);
                     continue;
                 };
-                for (name, entry) in &directory.entries {
-                    if entry.kind != FileKind::Directory || entry.is_ignored {
-                        continue;
-                    }
-                    if entry.id.dev == device {
-                        level.push((path.join(name), directory.ignored.clone().unwrap_or_default()));
+                for (path, id) in within {
+                    if id.dev == device {
+                        level.push((path, directory.ignored.clone().unwrap_or_default()));
                     } else {
-                        tree.unseen.push(path.join(name));
+                        tree.unseen.push(path);
                     }
                 }
                 tree.directories.insert(path, directory);
@@ -196,39 +191,56 @@ impl<'a> Walk<'a> {
         tree
     }
 
-    fn read(&self, path: &Path, above: &Ignored, before: Option<(&Directory, i64)>) -> io::Result<Directory> {
+    /// Reads a directory. Returns it with the directories in it that git does not ignore.
+    fn read(&self, path: &Path, above: &Ignored, known: &Known<'_>) -> io::Result<(Directory, Vec<(PathBuf, FileId)>)> {
         let directory = nofollow::open_with(path, READ)?;
         let listing = listings::of(&directory)?;
-        let (before, now) = before.unzip();
-        let ignored = before.and_then(|before| before.ignored.clone());
+        let ignored = known.before.and_then(|before| before.directories.get(path)?.ignored.clone());
         let within = || self.ignores.then(|| above.within(path, |name| listing.iter().any(|(other, _)| other == name)));
         let ignored = ignored.or_else(within).unwrap_or_default();
-        let (mut found, mut unchanged) = (Vec::new(), Vec::new());
-        let mut known = before.iter().flat_map(|before| &before.entries).enumerate().peekable();
+        let (mut outdated, mut directories, mut count) = (Vec::new(), Vec::new(), 0);
+        let is_after = known.before.is_some();
+        // Both are sorted by name.
+        let known_rows = known.rows.get(path).copied().unwrap_or_default();
+        let mut rows = Vec::with_capacity(if is_after { 0 } else { known_rows.len() });
+        let mut known_rows = Rows::new(known_rows);
         for (name, _) in listing.iter() {
             if name == ".git" && self.ignores || (self.exclude)(path, name) {
                 continue;
             }
             // Without one, the entry was removed in the meantime.
-            let Ok(mut entry) = Entry::at(&directory, name) else { continue };
-            while known.next_if(|(_, (other, _))| other.as_os_str() < name).is_some() {}
-            let same = known.next_if(|(_, (other, same))| other == name && same.kind == entry.kind);
-            let is_settled = || now.is_some_and(|now| entry.id.is_settled(now));
-            let is_unchanged = |same: &Entry| same.kind == FileKind::File && same.id == entry.id && is_settled();
-            if let Some((place, _)) = same.filter(|(_, (_, same))| is_unchanged(same)) {
-                unchanged.push(place);
+            let Ok((mut entry, target)) = entry_at(&directory, name) else { continue };
+            count += 1;
+            let mut same = None;
+            while let Some(row) = known_rows.next_until(name) {
+                outdated.push(row.place);
+                same = Some(row).filter(|row| row.name == name);
+            }
+            let unchanged = same.filter(|row| row.entry.is_file(&entry.id) && entry.id.is_settled(known.time));
+            if is_after && unchanged.is_some() {
+                outdated.pop();
                 continue;
             }
-            entry.is_ignored = match same {
-                Some((_, (_, same))) => same.is_ignored,
-                None => ignored.contains(path, name, entry.kind == FileKind::Directory),
-            };
-            found.push((name.to_owned(), entry));
+            let same = same.filter(|row| is_after && row.entry.kind == entry.kind);
+            let is_ignored = || ignored.contains(path, name, entry.kind == FileKind::Directory);
+            entry.is_ignored = same.map_or_else(is_ignored, |row| row.entry.is_ignored);
+            if entry.kind == FileKind::Directory && !entry.is_ignored {
+                directories.push((path.join(name), entry.id));
+            }
+            if entry.kind == FileKind::Directory && !is_after {
+                // The other members follow its entries.
+                entry.id = FileId { dev: entry.id.dev, ino: entry.id.ino, ..FileId::default() };
+            }
+            match unchanged.filter(|row| row.entry.is_ignored == entry.is_ignored) {
+                Some(row) => rows.extend_from_slice(row.bytes),
+                None => entry.add_to(&mut rows, name, &target),
+            }
         }
-        let count = (found.len() + unchanged.len()) as u64;
-        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
-        left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
-        Ok(Directory { entries: found, unchanged, ignored: Some(ignored) })
+        outdated.extend(known_rows.map(|row| row.place));
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count))
+            .map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        Ok((Directory { rows, outdated, ignored: Some(ignored) }, directories))
     }
 }
 
@@ -236,8 +248,10 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOL
 
 /// The directory of a root that is a file, with this entry only.
 fn of_file(root: &Path) -> Option<(PathBuf, Directory)> {
-    let entry = (root.file_name()?.to_owned(), Entry::of_path(root).ok()?);
-    Some((root.parent()?.to_owned(), Directory { entries: vec![entry], ..Directory::default() }))
+    let mut rows = Vec::new();
+    let (entry, target) = entry_of(root).ok()?;
+    entry.add_to(&mut rows, root.file_name()?, &target);
+    Some((root.parent()?.to_owned(), Directory { rows, ..Directory::default() }))
 }
 
 /// Opens a regular file for reading, unless its identity changed.
@@ -248,8 +262,8 @@ pub(super) fn open(path: &Path, id: &FileId) -> io::Result<std::fs::File> {
 
 /// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
 pub(crate) fn state_of(path: &Path) -> io::Result<Option<FileState>> {
-    match Entry::of_path(path) {
-        Ok(entry) => Ok(Some(entry.state(hash_of(path, &entry).ok()))),
+    match entry_of(path) {
+        Ok((entry, target)) => Ok(Some(state(&entry, &target, hash_of(path, &entry).ok()))),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(e.into()),
     }

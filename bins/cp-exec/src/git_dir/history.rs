@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::{Repository, binds, walked};
-use crate::changes::{Kept, Store};
+use crate::changes::{Kept, Known, Store};
 use crate::digest::hash_of;
 use crate::exec_result::FileKind;
 use crate::file_id::FileId;
@@ -128,7 +128,7 @@ fn new_references(repository: &Path, known: &BTreeSet<&Path>) -> Vec<PathBuf> {
             .any(|within| within.starts_with("refs") || [PACKED, STASHES].iter().any(|part| within == Path::new(part)))
     };
     let is_new = |path: &PathBuf| !known.contains(path.as_path()) && !path.as_os_str().as_bytes().ends_with(b".lock");
-    let tree = walked(repository, false);
+    let tree = walked(repository, false, &Known::default());
     tree.paths_of(&[FileKind::File]).filter(is_new).filter(is_reference).collect()
 }
 

@@ -18,6 +18,7 @@ use super::{
     GIT, Repository, SPECIAL, UNKNOWN, Violation, binds, has, node_of, open_small, outermost, read_small,
     special_entries, walked,
 };
+use crate::changes::Known;
 use crate::nofollow::{self, Node};
 use crate::sandbox::processes;
 
@@ -53,7 +54,9 @@ pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> Vec<Violation> {
     }
     let hooks = repository.join("hooks");
     found.extend(fault_in_hooks(&hooks).map(|fault| Violation::new(hooks, fault)));
-    found.extend(special_entries(&walked(repository, true)).map(|path| Violation::new(path, SPECIAL)));
+    found.extend(
+        special_entries(&walked(repository, true, &Known::default())).map(|path| Violation::new(path, SPECIAL)),
+    );
     found.extend(faulty_states(&[repository.to_owned()]));
     outermost(found)
 }

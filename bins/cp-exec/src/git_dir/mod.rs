@@ -34,7 +34,7 @@ use self::placeholder::Placeholders;
 pub(crate) use self::settings::{addresses, parts as key_parts, passes_from_owner};
 pub(crate) use self::unchanged::{output_of, start, without_unchanged};
 pub(crate) use self::watch::Watch;
-use crate::changes::{Store, Tree, keep_history};
+use crate::changes::{Known, Store, Tree, keep_history};
 use crate::data::parsed;
 use crate::nofollow::Node;
 
@@ -151,11 +151,13 @@ impl Session {
 impl Repository {
     /// Notes what is there before a run, and keeps the history. Returns what cannot be kept.
     fn note(&mut self, store: &Store) -> Vec<String> {
-        let mut tree = walked(&self.path, true);
+        let session = store.session();
+        let noted = session.as_ref().map(|session| session.last(&self.path, None)).unwrap_or_default();
+        let mut tree = walked(&self.path, true, &noted.known());
         self.there = self.suspects(&tree).map(|(path, _)| path).chain(lock_files(&tree)).collect();
         tree.retain(|path| history::is_history(self, path));
         self.references = odd_references(&self.path, &tree);
-        let kept = keep_history(store, &mut tree);
+        let kept = session.and_then(|session| keep_history(&session, &mut tree, &noted));
         let failed = kept.as_ref().err().map(|e| format!("its history is not kept: {e}"));
         let (manifest, lost) = kept.unwrap_or_default();
         let snapshot = |manifest| Snapshot { repository: self.path.clone(), manifest, is_complete: lost == 0 };
@@ -171,7 +173,7 @@ impl Repository {
     /// The parts that must not stay after a run, apart from settings, which only the owner can have changed. Removes
     /// the lock files that the run left.
     pub(crate) fn compare(&self) -> Vec<Violation> {
-        let tree = walked(&self.path, false);
+        let tree = walked(&self.path, false, &Known::default());
         let is_new = |path: &PathBuf| !self.there.contains(path);
         made::remove_locks(self, lock_files(&tree).filter(is_new).collect());
         let new = self.suspects(&tree).filter(|(path, _)| is_new(path));
@@ -244,10 +246,11 @@ pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool
 }
 
 /// Walks a repository. Without `objects`, the many fan-out directories of objects are not entered.
-fn walked(repository: &Path, objects: bool) -> Tree {
+fn walked(repository: &Path, objects: bool, known: &Known<'_>) -> Tree {
     let is_own = |directory: &Path, name: &OsStr| name == KEEP && directory == repository;
     let is_fan_out = |directory: &Path, name: &OsStr| name.len() == 2 && directory.ends_with("objects");
-    Tree::of_git(repository, &|directory, name| is_own(directory, name) || !objects && is_fan_out(directory, name))
+    let exclude = |directory: &Path, name: &OsStr| is_own(directory, name) || !objects && is_fan_out(directory, name);
+    Tree::of_git(repository, &exclude, known)
 }
 
 /// Links, pipes and other special files.
