@@ -228,7 +228,7 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
             exec.policy("[exec]\nallowed_commands = []\n");
         }
         let (program, _, person, canary) = doctor(mode);
-        assert!(program["message"].as_str().unwrap().contains("7.0 (stand-in) (tried with "), "{program}");
+        assert_eq!(program["message"], bin.join("claude").display().to_string(), "{program}");
         assert_eq!(person["status"], "pass", "{person}");
         assert_eq!(canary["status"], status, "{mode}: {canary}");
         assert!(canary["message"].as_str().unwrap().contains(said), "{mode}: {canary}");

@@ -91,8 +91,6 @@ impl Host {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Facts {
-    /// The version with which the tables were tried.
-    pub version: String,
     /// Its directory in a project and in the home directory of the user.
     pub directory: String,
     /// The variable that names another directory of the user, and the path below that.
