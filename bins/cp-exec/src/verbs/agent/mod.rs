@@ -192,19 +192,15 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
 fn summary(ran: &RunResult) -> Option<String> {
     let outcome = ran.as_ref().ok()?;
     let steps = &outcome.steps;
-    let counted = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
-    let decided = |count, refused: u64, one, many| format!("{} ({refused} refused)", counted(count, one, many));
+    let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let decided = |count, refused: u64, one| format!("{} ({refused} refused)", counted(count, one));
     let mut parts = vec![
-        decided(steps.calls, steps.calls_denied, "tool call", "tool calls"),
-        decided(steps.line + steps.programs, steps.denied_count, "program", "programs"),
+        decided(steps.calls, steps.calls_denied, "tool call"),
+        decided(steps.line + steps.programs, steps.denied_count, "program"),
     ];
-    parts.extend(
-        outcome
-            .connections
-            .as_ref()
-            .map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")),
-    );
-    parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
+    let connections = outcome.connections.as_ref();
+    parts.extend(connections.map(|all| decided(all.allowed + all.refused, all.refused, "connection")));
+    parts.push(format!("{} quarantined", counted(outcome.enforcement.guard.len() as u64, "file")));
     let ended = outcome.ended.as_ref().and_then(|ended| serde_json::to_value(ended).ok()?.as_str().map(str::to_owned));
     parts.extend(ended.map(|ended| format!("ended ({ended})")));
     Some(format!("cp-exec agent: {}", parts.join(", ")))

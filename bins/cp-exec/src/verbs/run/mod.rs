@@ -76,13 +76,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Execution")]
     pub stdin: Option<String>,
     /// A command line, run by a shell inside the sandbox
-    #[arg(
-        short = 'c',
-        value_name = "STRING",
-        allow_hyphen_values = true,
-        conflicts_with = "command",
-        help_heading = "Execution"
-    )]
+    #[arg(short = 'c', value_name = "STRING", help_heading = "Execution")]
+    #[arg(allow_hyphen_values = true, conflicts_with = "command")]
     pub string: Option<String>,
     /// Read-only: no writes and no network, whatever the policy allows
     #[arg(long, help_heading = "Permissions")]
