@@ -52,10 +52,6 @@ pub(crate) struct Shown {
     file: Option<String>,
     /// The hash of the file's text, which every entry of the ledger contains.
     sha256: String,
-    /// The uid of the owner.
-    owner: u32,
-    /// The value of `~`.
-    home: String,
     /// The settings, by section.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     policy: Settings,
@@ -68,9 +64,8 @@ impl Reply for Shown {
 }
 
 fn show(context: &mut Context) -> Result<()> {
-    let Loaded { settings: policy, file, sha256, owner, home } = load(&context.home.policy_file())?;
-    let file = file.map(|file| file.display().to_string());
-    context.out.answer(&Shown { file, sha256, owner, home: home.display().to_string(), policy })
+    let Loaded { settings: policy, file, sha256, .. } = load(&context.home.policy_file())?;
+    context.out.answer(&Shown { file: file.map(|file| file.display().to_string()), sha256, policy })
 }
 
 pub(crate) const INIT: VerbDoc = VerbDoc {
