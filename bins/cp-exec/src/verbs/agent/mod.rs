@@ -10,12 +10,12 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use cp_common::context::given::unreadable;
 use cp_common::context::options::positive_seconds;
-use cp_common::output::{Format, Severity, line_to_stderr, to_stderr};
+use cp_common::output::{Format, line_to_stderr, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_egress::{Destination, Network};
 
-use super::run::{answer, begin, is_live, notice_of_repository, on_record, pass_on, variables};
+use super::run::{answer, begin, is_live, notice_of_repository, on_record, pass_on, say, variables};
 use crate::decision::{Ruling, decide_agent, unseen_files};
 use crate::hosts::{AgentFacts, Host, SHELL_FILE};
 use crate::policy::Policy;
@@ -122,7 +122,7 @@ impl Args {
         let mut state = real(&self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
-            say(context, "state", own.create(context)?);
+            own.create(context)?.into_iter().for_each(|message| say("state", message, context));
             env.extend(own.variables()?);
             state.push(own.directory);
         }
@@ -140,8 +140,10 @@ impl Args {
         let timeout = self.timeout.map_or(UNLIMITED, Duration::from_secs_f64);
         let mut ruling = decide_agent(policy, hashes, argv, env, state, timeout)?;
         ruling.plan.has_terminal = has_terminal;
-        let shown = |path: PathBuf| format!("the agent cannot read {0}; --read {0} shows it", path.display());
-        say(context, "unseen_file", unseen_files(policy, &ruling.plan).into_iter().map(shown));
+        for path in unseen_files(policy, &ruling.plan) {
+            let message = format!("the agent cannot read {0}; --read {0} shows it", path.display());
+            say("unseen_file", message, context);
+        }
         Ok(ruling)
     }
 
@@ -162,14 +164,6 @@ impl Args {
 fn real(paths: &[PathBuf], policy: &Policy) -> Result<Vec<PathBuf>> {
     let real = |path: &PathBuf| policy.base.join(path).canonicalize().map_err(|e| unreadable(e, "path", path));
     paths.iter().map(real).collect()
-}
-
-/// Warns on standard error and in the answer.
-fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<Item = String>) {
-    for message in messages {
-        context.warn(&message);
-        context.out.notice(kind, Severity::Warning, message);
-    }
 }
 
 /// Runs the agent, and reports its end on standard error.

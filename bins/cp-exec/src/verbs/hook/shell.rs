@@ -84,7 +84,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         stdin: wrapped.is_none().then(|| "-".to_owned()),
         ..run::Args::default()
     };
-    run::run_hosted(&mut engine, &line, context)?;
+    run::begin(&mut engine, false, context)?;
+    run::command(&mut engine, &line, context)?;
     if let Some(wrapped) = &wrapped {
         // Without the file, the host keeps its working directory.
         drop(pass_cwd_on(&engine.policy, wrapped));

@@ -140,11 +140,14 @@ pub(super) fn begin(engine: &mut Engine, dry_run: bool, context: &mut Context) -
 
 /// Cleans up after killed runs.
 pub(crate) fn report_killed_runs(engine: &mut Engine, context: &mut Context) -> Result<()> {
-    for message in engine.settle_killed_runs()? {
-        context.warn(&message);
-        context.out.notice("killed_run", Severity::Warning, message);
-    }
+    engine.settle_killed_runs()?.into_iter().for_each(|message| say("killed_run", message, context));
     Ok(())
+}
+
+/// Warns on standard error and in the answer.
+pub(super) fn say(kind: &'static str, message: String, context: &mut Context) {
+    context.warn(&message);
+    context.out.notice(kind, Severity::Warning, message);
 }
 
 /// Says that the project is a part of a repository that a run does not see.
@@ -158,14 +161,7 @@ pub(super) fn notice_of_repository(engine: &Engine, context: &mut Context) {
     let shown = |path: &Path| quoted(&path.display().to_string());
     let (below, root) = (shown(base.strip_prefix(root).unwrap_or(base)), shown(root));
     let message = format!("the repository {root} is not visible from here; cd {root}; cp-exec -C {below} ... shows it");
-    context.warn(&message);
-    context.out.notice("below_repository", Severity::Warning, message);
-}
-
-/// Runs the line of another agent's shell, with the exit status of the line.
-pub(crate) fn run_hosted(engine: &mut Engine, line: &Args, context: &mut Context) -> Result<()> {
-    begin(engine, false, context)?;
-    command(engine, line, context)
+    say("below_repository", message, context);
 }
 
 /// Answers every request on standard input.
@@ -185,7 +181,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// Runs the command of the command line, and answers or exits with its status.
-fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
+pub(super) fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
     let is_ignored = args.input(context).is_none() && args.hosted.is_none();
     if is_ignored {
         refuse_unread_file(READ_INPUT)?;
