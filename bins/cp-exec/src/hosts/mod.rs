@@ -287,22 +287,20 @@ impl Command {
     }
 }
 
-/// Returns the text with our hook, once for each event, after all other entries. Replaces earlier entries of our hook.
-pub(crate) fn add_hook(command: &Command, text: Option<&str>) -> Result<String> {
-    let (members, text) = (command.members(), text.unwrap_or_default());
+/// Returns the text of a configuration without earlier entries of our hook, and with those that are added, once for each
+/// event and after all other entries; `None` if nothing is left.
+pub(crate) fn with_hook(host: Host, text: &str, added: Option<&Command>) -> Result<Option<String>> {
+    let members = added.map_or(Value::Null, Command::members);
     let before = parsed(text, &members)?;
     let mut value = before.clone();
-    take_out(command.host, "", &mut value);
-    merge("the text", &mut value, &members).map_err(|why| uneditable(why, &members))?;
-    Ok(if value == before { text.to_owned() } else { format!("{value:#}\n") })
-}
-
-/// Returns the text without our hook; `None` if nothing is left.
-pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
-    let before = parsed(text, &Value::Null)?;
-    let mut value = before.clone();
     take_out(host, "", &mut value);
-    Ok(if value == before { Some(text.to_owned()) } else { (value != json!({})).then(|| format!("{value:#}\n")) })
+    if added.is_some() {
+        merge("the text", &mut value, &members).map_err(|why| uneditable(why, &members))?;
+    }
+    if value == before {
+        return Ok(Some(text.to_owned()));
+    }
+    Ok((value != json!({})).then(|| format!("{value:#}\n")))
 }
 
 /// Parses a strict JSON text. `paste` is shown in an error, for the user to insert by hand.

@@ -2,13 +2,22 @@
 
 use std::os::unix::fs::symlink;
 
+use cp_common::Result;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Command, FAILED, Host, SHELL_PREFIX, add_hook, lasting, remove_hook};
+use super::{Command, FAILED, Host, SHELL_PREFIX, lasting, with_hook};
 
 fn command(host: Host, program: &str) -> Command {
     Command { host, program: program.to_owned(), home: "/the/home".to_owned(), is_inside: false }
+}
+
+fn add_hook(command: &Command, text: Option<&str>) -> Result<String> {
+    with_hook(command.host, text.unwrap_or_default(), Some(command)).map(Option::unwrap)
+}
+
+fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
+    with_hook(host, text, None)
 }
 
 /// Settings with handlers and groups of other tools, some of which resemble ours.

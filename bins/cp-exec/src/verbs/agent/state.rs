@@ -9,7 +9,7 @@ use cp_common::home::{make_directory, write_whole};
 use cp_common::{Context, Error, Result};
 use serde_json::{Map, Value};
 
-use crate::hosts::{Command, Host, Seed, add_hook, text_of};
+use crate::hosts::{Command, Host, Seed, text_of, with_hook};
 use crate::policy::Policy;
 use crate::verbs::edit::of_text;
 
@@ -65,7 +65,8 @@ impl State {
         let command = Command { is_inside: true, ..Command::of(self.host, context)? };
         let file = self.directory.join(&self.host.facts().hook.file);
         // A link of the agent is refused, because it would lead to a file that it must not read.
-        let change = of_text(&file, Some(0o600), |text| add_hook(&command, text).map(Some))?;
+        let made = |text: Option<&str>| with_hook(self.host, text.unwrap_or_default(), Some(&command));
+        let change = of_text(&file, Some(0o600), made)?;
         if change.is_change() { change.carry_out() } else { Ok(()) }
     }
 

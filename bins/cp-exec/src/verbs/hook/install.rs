@@ -12,7 +12,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::Entry;
 
 use crate::files::Pending;
-use crate::hosts::{Command, Host, add_hook, remove_hook};
+use crate::hosts::{Command, Host, with_hook};
 use crate::verbs::edit::{self, Edit};
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
@@ -43,9 +43,9 @@ pub(crate) struct Args {
 
 /// The changes that put a hook into the configuration in a file, or take it out: those that it needs, and its own.
 pub(super) fn edits(file: &Path, host: Host, added: Option<&Command>) -> Result<(Vec<Pending>, Pending)> {
-    let own = edit::of_text(file, None, |text| match added {
-        Some(command) => add_hook(command, text).map(Some),
-        None => text.map_or(Ok(None), |text| remove_hook(host, text)),
+    let own = edit::of_text(file, None, |text| match text.or(added.map(|_| "")) {
+        Some(text) => with_hook(host, text, added),
+        None => Ok(None),
     })?;
     let shell = |command: &Command| {
         edit::of_text(&resolved(&command.shell_file()), Some(0o755), |_| Ok(Some(command.shell_text())))
@@ -86,7 +86,7 @@ pub(super) fn change(args: &Args, verb: &VerbDoc, context: &mut Context) -> Resu
 
 /// True if a configuration has the hook.
 pub(super) fn has_hook(host: Host, file: &Path) -> Result<bool> {
-    std::fs::read_to_string(file).map_or(Ok(false), |text| Ok(remove_hook(host, &text)? != Some(text)))
+    std::fs::read_to_string(file).map_or(Ok(false), |text| Ok(with_hook(host, &text, None)? != Some(text)))
 }
 
 /// The file in which the repository of a project names what git leaves out, and the line for the hook's file; `None`
