@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given;
 use cp_common::context::options::WriteOptions;
 use cp_common::coprocess::{cmd, on_path};
 use cp_common::home::resolved;
@@ -58,9 +59,7 @@ pub(super) fn edits(file: &Path, host: Host, added: Option<&Command>) -> Result<
 pub(super) fn change(args: &Args, verb: &VerbDoc, context: &mut Context) -> Result<()> {
     let host = args.host;
     let added = (verb.path == INSTALL.path).then(|| Command::of(host, context)).transpose()?;
-    let real =
-        |path: &PathBuf| path.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(path));
-    let project = args.project.as_ref().map(real).transpose()?;
+    let project = args.project.as_deref().map(|given| given::directory("--project", given)).transpose()?;
     let file = resolved(&host.hook_file(project.as_deref()));
     let own = resolved(&host.hook_file(None));
     if project.is_some() && added.is_some() && own != file && has_hook(host, &own)? {
