@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::policy::{Policy, name_of};
 use crate::request::SystemOperation;
 use crate::run::Engine;
-use crate::sandbox;
 
 /// The answer of an operation without a process.
 #[derive(Clone, Debug, Serialize)]
@@ -74,18 +73,13 @@ fn info() -> serde_json::Value {
     let name = rustix::system::uname();
     let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
     let uid = rustix::process::getuid().as_raw();
-    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let distribution = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     json!({
         "os": word(name.sysname()).to_lowercase(),
         "kernel": word(name.release()),
         "architecture": word(name.machine()),
         "hostname": word(name.nodename()),
-        "distribution": distribution.map(|name| name.trim_matches('"')),
-        "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         "user": name_of(uid),
         "uid": uid,
-        "version": cp_common::program::VERSION,
     })
 }
 
@@ -100,7 +94,5 @@ fn status(policy: &Policy) -> serde_json::Value {
         "memory_total_bytes": kilobytes("MemTotal:").map(|kb| kb * 1024),
         "memory_available_bytes": kilobytes("MemAvailable:").map(|kb| kb * 1024),
         "disk_free_bytes": space.map(|space| space.f_bavail * space.f_frsize),
-        "policy": policy.loaded.file.as_ref().map(|file| file.display().to_string()),
-        "landlock_abi": sandbox::landlock_abi(),
     })
 }
