@@ -271,28 +271,22 @@ impl Drafts<'_> {
             .hint("the file may have the new text already: read it"))
     }
 
-    /// Applies a patch. The path of the request names the only file of a patch, or the directory of its files.
+    /// Applies a patch. The path of the request names the only file of a patch.
     fn patch(&mut self, text: &str, path: Option<&str>) -> Result<()> {
         let changes = parse(text)?;
         let is_single = changes.iter().all(|(named, _)| *named == changes[0].0);
-        let directory = path.filter(|path| self.policy.base.join(self.policy.expand(path)).is_dir());
-        let below =
-            |named: &str| directory.map_or_else(|| named.to_owned(), |directory| format!("{directory}/{named}"));
         for (named, action) in &changes {
-            let asked = match path {
-                Some(path) if is_single && directory.is_none() => path.to_owned(),
-                _ => below(named),
-            };
+            let asked = path.filter(|_| is_single).unwrap_or(named);
             match action {
-                Action::Create { content } => self.create(&asked, content)?,
-                Action::Remove => self.existing(&asked)?.after = None,
+                Action::Create { content } => self.create(asked, content)?,
+                Action::Remove => self.existing(asked)?.after = None,
                 Action::Update { hunks, moved_to } => {
                     if !hunks.is_empty() {
-                        self.edit(&asked, |file| patched(file, hunks))?;
+                        self.edit(asked, |file| patched(file, hunks))?;
                     }
                     let Some(to) = moved_to else { continue };
-                    let moved = self.existing(&asked)?.after.take();
-                    self.absent(&below(to))?.after = moved;
+                    let moved = self.existing(asked)?.after.take();
+                    self.absent(to)?.after = moved;
                 }
             }
         }
