@@ -13,9 +13,6 @@ use crate::hosts::{Command, Host, Seed, text_of, with_hook};
 use crate::policy::Policy;
 use crate::verbs::edit::of_text;
 
-/// The most names of a message.
-const NAMED: usize = 8;
-
 /// The state of a host.
 pub(super) struct State {
     host: Host,
@@ -90,16 +87,13 @@ impl State {
 fn left_out(own: &Path, part: &str) -> Option<String> {
     let (file, member) = part.split_once('#').map_or((part, None), |(file, member)| (file, Some(member)));
     let path = beside(own, file);
-    let mut names: Vec<String> = match member {
+    let names: Vec<String> = match member {
         None => fs::read_dir(&path).ok()?.flatten().map(|entry| entry.file_name().display().to_string()).collect(),
         Some(member) => {
             let all = members(&path, &fs::read_to_string(&path).ok()?).ok()?;
             all.get(member)?.as_object()?.keys().cloned().collect()
         }
     };
-    if names.len() > NAMED {
-        names.splice(NAMED.., ["...".to_owned()]);
-    }
     let what = member.map(|member| format!("{member} of ")).unwrap_or_default();
     let shown = format!("not in the agent's private state: {what}{}: {}", path.display(), names.join(", "));
     Some(shown).filter(|_| !names.is_empty())
