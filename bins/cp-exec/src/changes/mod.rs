@@ -54,7 +54,7 @@ const EXPLANATION: &str =
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Baseline<'a> {
     trees: Vec<Tree>,
-    /// Paths that are left out.
+    /// Paths in them that are left out.
     #[serde(with = "any_bytes")]
     hidden: Vec<PathBuf>,
     walk_limit: u64,
@@ -91,11 +91,12 @@ pub(crate) struct Changes {
 
 impl<'a> Baseline<'a> {
     /// Walks the trees and keeps the contents of their files.
-    pub(crate) fn capture(roots: &[PathBuf], hidden: Vec<PathBuf>, store: &'a Store, walk_limit: u64) -> Self {
+    pub(crate) fn capture(roots: &[PathBuf], mut hidden: Vec<PathBuf>, store: &'a Store, walk_limit: u64) -> Self {
         let mut roots = roots.to_vec();
         roots.sort();
         roots.dedup_by(|below, above| below.starts_with(above));
-        let is_hidden = is_hidden(&hidden, &roots);
+        hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
+        let is_hidden = is_hidden(&hidden);
         let walk = Walk::new(&is_hidden, walk_limit);
         let (mut session, mut trees) = (store.session(), Vec::new());
         for root in &roots {
@@ -127,7 +128,7 @@ impl<'a> Baseline<'a> {
 
     /// Walks the trees again and lists the changes.
     pub(crate) fn compare(self) -> Changes {
-        let is_hidden = is_hidden(&self.hidden, self.trees.iter().map(|tree| &tree.root));
+        let is_hidden = is_hidden(&self.hidden);
         let (walk, mut found) = (Walk::new(&is_hidden, self.walk_limit), Changes::default());
         for before in &self.trees {
             let now = walk.tree(&before.root, &Known::before(before, self.now));
@@ -241,14 +242,9 @@ impl<'a> Baseline<'a> {
     }
 }
 
-/// True for an entry of a directory in the trees that is one of these paths.
-fn is_hidden<'h>(
-    hidden: &'h [PathBuf],
-    trees: impl IntoIterator<Item = &'h PathBuf>,
-) -> impl Fn(&Path, &OsStr) -> bool + Sync + 'h {
-    let trees: Vec<_> = trees.into_iter().collect();
-    let is_in_tree = |path: &&Path| trees.iter().any(|tree| path.starts_with(tree));
-    let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).filter(is_in_tree).collect();
+/// True for an entry of a directory that is one of these paths.
+fn is_hidden(hidden: &[PathBuf]) -> impl Fn(&Path, &OsStr) -> bool + Sync {
+    let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
     let names: BTreeSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
     move |directory, name| names.contains(name) && hidden.contains(&*directory.join(name))
 }
@@ -260,42 +256,28 @@ fn capture(session: &Session<'_>, tree: &mut Tree, last: &Last, is_history: bool
     let is_unknown = |Row { entry, .. }: &Row<'_>| {
         entry.kept().is_none() && entry.kind == FileKind::File && !entry.is_ignored && entry.id.size <= largest
     };
-    let unknown = each(tree.directories.iter().collect(), |(path, directory)| {
-        let file = |row: Row<'_>| Unknown { path: path.join(row.name), id: row.entry.id, place: row.place };
-        Rows::new(&directory.rows).filter(is_unknown).map(file).collect::<Vec<_>>()
-    });
     let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
-    let kept = each(unknown.iter().flatten().collect(), |file| {
-        if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
-            line_to_stderr(EXPLANATION);
-        }
-        keep(session, &file.path, &file.id).ok().flatten()
-    });
-    let adds = kept.iter().any(Option::is_some);
-    let mut kept = kept.iter();
-    for (directory, files) in tree.directories.values_mut().zip(&unknown) {
-        for (file, kept) in files.iter().zip(&mut kept) {
-            if let Some(content) = kept {
-                note_kept(&mut directory.rows[file.place..], content);
+    let adds = each(tree.directories.iter_mut().collect(), |(path, directory)| {
+        let keep = |row: Row<'_>| {
+            if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
+                line_to_stderr(EXPLANATION);
             }
+            Some((row.place, keep(session, &path.join(row.name), &row.entry.id).ok()??))
+        };
+        let kept: Vec<_> = Rows::new(&directory.rows).filter(is_unknown).filter_map(keep).collect();
+        for (place, kept) in &kept {
+            note_kept(&mut directory.rows[*place..], kept);
         }
-    }
+        !kept.is_empty()
+    });
     let rows = || tree.directories.iter().map(|(path, directory)| (path.as_path(), directory.rows.as_slice()));
-    if !adds && !tree.directories.is_empty() && rows().eq(last.manifest.directories()) {
+    if !adds.contains(&true) && !tree.directories.is_empty() && rows().eq(last.manifest.directories()) {
         return Ok(last.name.clone());
     }
     let (name, of_run) =
         if is_history { (session.name(&tree.root), None) } else { (last.name.clone(), Some(tree.manifest.as_path())) };
-    session.publish(&name, of_run, rows())?;
+    session.publish(&name, of_run, rows().collect())?;
     Ok(name)
-}
-
-/// A file of which no content is known.
-struct Unknown {
-    path: PathBuf,
-    id: FileId,
-    /// The place of its row.
-    place: usize,
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.

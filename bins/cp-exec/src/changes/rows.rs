@@ -52,11 +52,6 @@ impl Entry {
         rows.extend_from_slice(target.as_bytes());
     }
 
-    /// True for a file with this identity.
-    pub(super) fn is_file(&self, id: &FileId) -> bool {
-        self.id == *id && self.kind == FileKind::File
-    }
-
     pub(super) fn kept(&self) -> Option<Kept> {
         (self.hash != [0; 32]).then(|| Kept { hash: Hash::from_raw(&self.hash), pack: self.pack })
     }
@@ -100,9 +95,8 @@ impl<'r> Rows<'r> {
 
     /// The next row if its name is not after this one.
     pub(super) fn next_until(&mut self, name: &OsStr) -> Option<Row<'r>> {
-        let mut rest = self.clone();
-        let row = rest.next().filter(|row| row.name <= name)?;
-        *self = rest;
+        let row = self.clone().next().filter(|row| row.name <= name)?;
+        self.place += row.bytes.len();
         Some(row)
     }
 }
@@ -121,6 +115,9 @@ impl<'r> Iterator for Rows<'r> {
         Some(row)
     }
 }
+
+/// A directory with its rows.
+pub(super) type Listed<'m> = (&'m Path, &'m [u8]);
 
 /// The list of a tree: the id of the boot with padding, the time of the kernel when it was made, and each directory with
 /// its rows.
@@ -145,7 +142,7 @@ impl Manifest {
     }
 
     /// The directories with their rows, up to damage.
-    pub(super) fn directories(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+    pub(super) fn directories(&self) -> impl Iterator<Item = Listed<'_>> {
         let mut rest = self.0.get(BOOT + 8..).unwrap_or_default();
         iter::from_fn(move || {
             let (path, after) = split(rest)?;
@@ -156,11 +153,7 @@ impl Manifest {
     }
 
     /// Writes a manifest with this time.
-    pub(super) fn write<'m>(
-        to: File,
-        time: i64,
-        directories: impl IntoIterator<Item = (&'m Path, &'m [u8])>,
-    ) -> io::Result<()> {
+    pub(super) fn write(to: File, time: i64, directories: Vec<Listed<'_>>) -> io::Result<()> {
         let mut to = BufWriter::new(to);
         to.write_all(&boot_id())?;
         to.write_all(&time.to_le_bytes())?;

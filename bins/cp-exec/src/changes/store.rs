@@ -32,7 +32,7 @@ use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
-use super::rows::{Entry, Kept, Manifest, Rows};
+use super::rows::{Entry, Kept, Listed, Manifest, Rows};
 use super::tree::Known;
 use crate::digest::hash_of;
 use crate::exec_result::FileKind;
@@ -332,8 +332,7 @@ impl Session<'_> {
     pub(crate) fn last(&self, tree: &Path, of_run: Option<&Path>) -> Last {
         let read = || {
             let trees = paths(&self.store.root.join(TREES)).ok()?;
-            let hash = Hash::of(tree.as_os_str().as_bytes());
-            let start = self.store.root.join(TREES).join(hash.hex());
+            let start = self.store.root.join(TREES).join(Hash::of(tree.as_os_str().as_bytes()).hex());
             let is_of_tree = |path: &&PathBuf| path.as_os_str().as_bytes().starts_with(start.as_os_str().as_bytes());
             let last = trees.iter().filter(is_of_tree).max()?;
             of_run.map_or(Ok(()), |of_run| link(last, of_run)).ok()?;
@@ -354,12 +353,7 @@ impl Session<'_> {
     }
 
     /// Writes a manifest of a tree, at first at the place of a run.
-    pub(super) fn publish<'m>(
-        &self,
-        name: &str,
-        of_run: Option<&Path>,
-        tree: impl IntoIterator<Item = (&'m Path, &'m [u8])>,
-    ) -> io::Result<()> {
+    pub(super) fn publish(&self, name: &str, of_run: Option<&Path>, tree: Vec<Listed<'_>>) -> io::Result<()> {
         if let Some(pack) = &mut *self.pack.lock().unwrap_or_else(PoisonError::into_inner) {
             pack.file.flush()?;
         }
@@ -391,10 +385,10 @@ impl Session<'_> {
             entry.keep(&Kept { hash: *hash, pack: [0, 0] });
             entry.add_to(&mut rows, OsStr::new(""), OsStr::new(""));
         }
-        self.write(&self.place_of_run(), [(Path::new(""), rows.as_slice())])
+        self.write(&self.place_of_run(), vec![(Path::new(""), &rows)])
     }
 
-    fn write<'m>(&self, to: &Path, tree: impl IntoIterator<Item = (&'m Path, &'m [u8])>) -> io::Result<()> {
+    fn write(&self, to: &Path, tree: Vec<Listed<'_>>) -> io::Result<()> {
         let (temporary, file) = self.store.create()?;
         Manifest::write(file, self.now, tree)?;
         fs::rename(temporary, to)

@@ -37,11 +37,10 @@ fn entry_at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<(Entry, OsS
         FileType::Symlink => FileKind::Link,
         _ => FileKind::Other,
     };
-    let target = match kind {
-        FileKind::Link => rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes(),
-        _ => Vec::new(),
-    };
-    Ok((Entry::new(FileId::from(&stat), (stat.st_mode & 0o7777) as u16, kind), OsString::from_vec(target)))
+    let is_link = kind == FileKind::Link;
+    let target = is_link.then(|| rustix::fs::readlinkat(directory, name, Vec::new())).transpose()?.unwrap_or_default();
+    let mode = (stat.st_mode & 0o7777) as u16;
+    Ok((Entry::new(FileId::from(&stat), mode, kind), OsString::from_vec(target.into_bytes())))
 }
 
 fn entry_of(path: &Path) -> rustix::io::Result<(Entry, OsString)> {
@@ -216,7 +215,8 @@ impl<'a> Walk<'a> {
                 outdated.push(row.place);
                 same = Some(row).filter(|row| row.name == name);
             }
-            let unchanged = same.filter(|row| row.entry.is_file(&entry.id) && entry.id.is_settled(known.time));
+            let is_unchanged = |row: &Entry| row.kind == FileKind::File && row.id == entry.id;
+            let unchanged = same.filter(|row| is_unchanged(&row.entry) && entry.id.is_settled(known.time));
             if is_after && unchanged.is_some() {
                 outdated.pop();
                 continue;

@@ -15,8 +15,8 @@ use rustix::fs::{AtFlags, CWD, OFlags};
 
 use super::settings::fault_in_new_settings;
 use super::{
-    GIT, Repository, SPECIAL, UNKNOWN, Violation, binds, has, node_of, open_small, outermost, read_small,
-    special_entries, walked,
+    GIT, Repository, SPECIAL, SPECIAL_KINDS, UNKNOWN, Violation, binds, has, node_of, open_small, outermost,
+    read_small, walked,
 };
 use crate::changes::Known;
 use crate::nofollow::{self, Node};
@@ -55,7 +55,7 @@ pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> Vec<Violation> {
     let hooks = repository.join("hooks");
     found.extend(fault_in_hooks(&hooks).map(|fault| Violation::new(hooks, fault)));
     found.extend(
-        special_entries(&walked(repository, true, &Known::default())).map(|path| Violation::new(path, SPECIAL)),
+        walked(repository, true, &Known::default()).paths_of(&SPECIAL_KINDS).map(|path| Violation::new(path, SPECIAL)),
     );
     found.extend(faulty_states(&[repository.to_owned()]));
     outermost(found)

@@ -195,7 +195,7 @@ impl Repository {
         });
         let states = made::faulty_states(&self.directories).map(|state| (state.path, Some(state.reason)));
         let parts = parts.map(|path| (path, Some(UNKNOWN.to_owned())));
-        let special = special_entries(tree).map(|path| (path, Some(SPECIAL.to_owned())));
+        let special = tree.paths_of(&SPECIAL_KINDS).map(|path| (path, Some(SPECIAL.to_owned())));
         parts.chain(inner).chain(special).chain(states)
     }
 
@@ -253,10 +253,8 @@ fn walked(repository: &Path, objects: bool, known: &Known<'_>) -> Tree {
     Tree::of_git(repository, &exclude, known)
 }
 
-/// Links, pipes and other special files.
-fn special_entries(tree: &Tree) -> impl Iterator<Item = PathBuf> {
-    tree.paths_of(&[FileKind::Link, FileKind::Other])
-}
+/// The kinds of special files: links, pipes and others.
+const SPECIAL_KINDS: [FileKind; 2] = [FileKind::Link, FileKind::Other];
 
 /// The files by which git knows that it is at work in a repository.
 fn lock_files(tree: &Tree) -> impl Iterator<Item = PathBuf> {

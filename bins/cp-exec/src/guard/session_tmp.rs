@@ -51,11 +51,11 @@ fn fits(directory: &Path, most_bytes: u64, most_entries: u64) -> bool {
     // Another command of the session may have removed an entry in the meantime, or made a directory unreadable.
     let entries = entries.flatten().filter(|entry| entry.depth() > 0);
     let mut sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512));
-    let sum = sizes.try_fold((0, 0), |(bytes, count), size| {
-        let sum = (bytes + size, count + 1);
-        (sum.0 <= most_bytes && sum.1 <= most_entries).then_some(sum)
-    });
-    sum.is_some()
+    let (mut bytes, mut count) = (0, 0);
+    sizes.all(|size| {
+        (bytes, count) = (bytes + size, count + 1);
+        bytes <= most_bytes && count <= most_entries
+    })
 }
 
 #[cfg(test)]
