@@ -20,7 +20,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::thread;
 
 use crate::exec_result::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -142,8 +141,7 @@ impl Session {
         let settings = watch.iter().flat_map(|watch| watch.compare(private));
         let findings = repositories.iter().flat_map(Repository::compare).chain(settings).collect();
         self.placeholders.clear();
-        // The kernel takes some 10 ms to close it, and nobody needs to wait for it.
-        _ = thread::Builder::new().spawn(|| drop(watch));
+        watch.into_iter().for_each(Watch::end);
         findings
     }
 }

@@ -182,11 +182,10 @@ const TOLD: usize = 20;
 impl Capture {
     /// The text of a stream. Invalid UTF-8 is replaced, and omissions are marked.
     pub(super) fn text(&self) -> String {
-        let bytes = self.bytes();
-        let Some((at, left_out)) = self.gap() else { return String::from_utf8_lossy(&bytes).into_owned() };
-        let (head, tail) = bytes.split_at(at);
-        let (head, tail) = (whole_words(head), whole_words_of_end(tail));
-        let left_out = left_out + (bytes.len() - head.len() - tail.len()) as u64;
+        let Some((at, left_out)) = self.gap() else { return String::from_utf8_lossy(&self.bytes()).into_owned() };
+        let (head, tail) = (whole_words(&self.head), self.tail.iter().copied().collect::<Vec<_>>());
+        let tail = whole_words_of_end(&tail);
+        let left_out = left_out + (at + self.tail.len() - head.len() - tail.len()) as u64;
         format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
     }
 

@@ -31,9 +31,9 @@ const TAIL: usize = 256 * 1024;
 /// One output stream of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
-    head: Vec<u8>,
+    pub(super) head: Vec<u8>,
     /// The last bytes after the head.
-    tail: VecDeque<u8>,
+    pub(super) tail: VecDeque<u8>,
     /// The number of all bytes.
     pub total: u64,
     hash: Sha256,
