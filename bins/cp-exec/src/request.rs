@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use cp_common::stream::filter::Body;
 use cp_common::wire::{self, quoted};
 use cp_common::{Error, Result, words};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -101,30 +101,11 @@ const OPERATIONS: &str = "shell and bash: execute_command; filesystem: read_file
      edit_file, remove_file; system: get_info, get_status; a tool of --tools: call, describe";
 
 /// The request, which determines the form of the answer.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(crate) enum Source {
-    /// A bare request.
-    #[serde(serialize_with = "without_values")]
-    Row(Box<RawValue>),
-    Call(Call),
-}
-
-impl Source {
-    /// The id of the tool call, if the request is one.
-    pub(crate) fn call(&self) -> Option<&str> {
-        if let Self::Call(call) = self { Some(&call.id) } else { None }
-    }
-}
-
-/// A tool call, as it is recorded on the ledger.
-#[derive(Serialize)]
-pub(crate) struct Call {
-    #[serde(skip)]
-    pub id: String,
-    pub name: String,
-    #[serde(serialize_with = "without_values")]
-    input: Box<RawValue>,
+pub(crate) struct Source {
+    /// The id and the tool of a tool call; `None` for a bare request.
+    pub call: Option<[String; 2]>,
+    /// The request as it is recorded.
+    pub recorded: Value,
 }
 
 /// Parses a line as a request. An invalid one is refused in order, like any other. `home` is the value of `~`.
@@ -140,7 +121,7 @@ pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Requ
                 }
                 of(&tool, operation.as_deref(), arguments.map_or("{}", RawValue::get), home)
             });
-            Ok((Source::Row(row.to_owned()), request))
+            Ok((Source { call: None, recorded: without_values(row) }, request))
         }
         Body::Record(record) => {
             let call: wire::ToolCall = record.read()?;
@@ -148,19 +129,20 @@ pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Requ
             if let Ok(Request::Tool(tool)) = &mut request {
                 tool.timeout = call.timeout;
             }
-            Ok((Source::Call(Call { id: call.id, name: call.name, input: call.input }), request))
+            let recorded = json!({ "name": call.name, "input": without_values(&call.input) });
+            Ok((Source { call: Some([call.id, call.name]), recorded }, request))
         }
     }
 }
 
-/// Serializes a request for the ledger, with the names but not the values of its variables.
-fn without_values<S: Serializer>(request: &RawValue, out: S) -> std::result::Result<S::Ok, S::Error> {
-    let Ok(mut value) = serde_json::from_str::<Value>(request.get()) else { return request.serialize(out) };
+/// A request for the ledger, with the names but not the values of its variables.
+fn without_values(request: &RawValue) -> Value {
+    let mut value = serde_json::from_str(request.get()).unwrap_or_else(|_| Value::from(request.get()));
     for pointer in ["/env", "/arguments/env"] {
         let variables = value.pointer_mut(pointer).and_then(Value::as_object_mut);
         variables.into_iter().flatten().for_each(|(_, value)| *value = "…".into());
     }
-    value.serialize(out)
+    value
 }
 
 /// Parses the arguments of an operation of a tool.

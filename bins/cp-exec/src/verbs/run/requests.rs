@@ -11,7 +11,7 @@ use cp_common::{Code, Context, Error, Result, signals};
 use super::{Args, check, on_record, ready};
 use crate::decision::{HashCache, confirm};
 use crate::policy::Policy;
-use crate::request::{Call, Command, Request, Source, of_line};
+use crate::request::{Command, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
 
@@ -75,9 +75,9 @@ impl Requests<'_> {
     /// Decides about a request, records its intent or its refusal, and runs it.
     fn run(&mut self, asked: &Source, request: Result<Request>) -> Result<Work<FinishedRun>> {
         let engine = &mut self.engine;
-        engine.policy.actor.call = asked.call().map(str::to_owned);
+        engine.policy.actor.call = asked.call.as_ref().map(|[id, _]| id.clone());
         let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
-        let mut prepared = match on_record(engine, asked, work)? {
+        let mut prepared = match on_record(engine, &asked.recorded, work)? {
             Work::Item(item) => return Ok(Work::Item(item)),
             Work::Run(prepared) => prepared,
         };
@@ -105,23 +105,19 @@ fn prepare(engine: &mut Engine, request: &Request) -> Result<Work<Prepared>> {
 
 /// Answers in the form of the request.
 fn answer(asked: Source, outcome: Result<Work<FinishedRun>>, began: Instant, context: &mut Context) -> Result<()> {
-    match (asked, outcome) {
-        (Source::Call(call), outcome) => context.out.record(Kind::ToolResult, &tool_result(call, outcome, began)?),
-        (Source::Row(_), Ok(Work::Run(done))) => context.out.record(Kind::ExecResult, &done.into_answer()?),
-        (Source::Row(_), Ok(Work::Item(item))) => context.out.record(Kind::Item, &*item),
-        (Source::Row(_), Err(error)) => Err(error),
+    match (asked.call, outcome) {
+        (Some(call), outcome) => context.out.record(Kind::ToolResult, &tool_result(call, outcome, began)?),
+        (None, Ok(Work::Run(done))) => context.out.record(Kind::ExecResult, &done.into_answer()?),
+        (None, Ok(Work::Item(item))) => context.out.record(Kind::Item, &*item),
+        (None, Err(error)) => Err(error),
     }
 }
 
 /// The result of a tool call. A refusal or a failure is also a result for the model; a pending approval is not, because
 /// only a person can act on it.
-fn tool_result(call: Call, outcome: Result<Work<FinishedRun>>, began: Instant) -> Result<ToolResult> {
-    let mut result = ToolResult {
-        id: call.id,
-        name: call.name,
-        untrusted: vec!["/name".to_owned(), "/content".to_owned()],
-        ..ToolResult::default()
-    };
+fn tool_result([id, name]: [String; 2], outcome: Result<Work<FinishedRun>>, began: Instant) -> Result<ToolResult> {
+    let mut result =
+        ToolResult { id, name, untrusted: vec!["/name".to_owned(), "/content".to_owned()], ..ToolResult::default() };
     let needs_person = |error: &Error| error.code() == Code::HumanRequired;
     let failure = match outcome {
         Err(error) if error.is_fatal() || needs_person(&error) => return Err(error),
