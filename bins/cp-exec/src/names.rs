@@ -1,7 +1,7 @@
 //! Guarded names: files that other programs execute, or read commands from, without being asked to by name. The names
 //! are listed in `names.toml`. Also the paths with such names that a search through trees found.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,50 +13,38 @@ use serde::Deserialize;
 use crate::nofollow::follow;
 
 #[derive(Deserialize)]
-struct Table {
+struct Names {
     packages: Vec<String>,
     everywhere: Vec<PathBuf>,
     outside_packages: Vec<PathBuf>,
-}
-
-/// A guarded name, or the beginning of one.
-#[derive(PartialEq)]
-struct Name {
-    path: PathBuf,
-    is_whole: bool,
-    in_packages: bool,
+    /// The components of all names. Most entries have none of them as their name.
+    #[serde(skip)]
+    components: HashSet<OsString>,
 }
 
 /// The name of the directory of a repository.
 pub(crate) const REPOSITORY: &str = ".git";
 
-struct Names {
-    packages: Vec<String>,
-    by_last: HashMap<OsString, Vec<Name>>,
-}
-
 static NAMES: LazyLock<Names> = LazyLock::new(|| {
-    let Table { packages, everywhere, outside_packages } = crate::data::parsed(include_str!("names.toml"));
-    let mut by_last: HashMap<OsString, Vec<Name>> = HashMap::new();
-    for name in everywhere.iter().chain(&outside_packages) {
-        for path in name.ancestors() {
-            let Some(last) = path.file_name() else { continue };
-            let is_whole = path == name;
-            let in_packages = is_whole && everywhere.contains(name);
-            let (names, name) = (by_last.entry(last.to_owned()).or_default(), path.to_owned());
-            let name = Name { path: name, is_whole, in_packages };
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-    }
-    Names { packages, by_last }
+    let mut names: Names = crate::data::parsed(include_str!("names.toml"));
+    names.components = names.all().flatten().map(OsStr::to_owned).collect();
+    names
 });
 
-/// The names, and beginnings of names, with which a path ends.
-fn names(path: &Path) -> impl Iterator<Item = &'static Name> {
-    let names = path.file_name().and_then(|last| NAMES.by_last.get(last)).into_iter().flatten();
-    names.filter(|name| path.ends_with(&name.path))
+impl Names {
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.everywhere.iter().chain(&self.outside_packages)
+    }
+
+    /// True if the last component of a path is one of a name.
+    fn may_have(&self, path: &Path) -> bool {
+        path.file_name().is_some_and(|last| self.components.contains(last))
+    }
+
+    /// The names of directories in which names lie.
+    fn beginnings(&self) -> impl Iterator<Item = &Path> {
+        self.all().flat_map(|name| name.ancestors().skip(1)).filter(|beginning| beginning.file_name().is_some())
+    }
 }
 
 fn is_in_packages(path: &Path) -> bool {
@@ -65,7 +53,10 @@ fn is_in_packages(path: &Path) -> bool {
 
 /// True if a path, which begins below a tree, ends with a guarded name.
 fn has_guarded_name(path: &Path) -> bool {
-    path.ends_with(REPOSITORY) || names(path).any(|name| name.is_whole && (name.in_packages || !is_in_packages(path)))
+    let has = |names: &[PathBuf]| names.iter().any(|name| path.ends_with(name));
+    let may_have = || NAMES.may_have(path);
+    path.ends_with(REPOSITORY)
+        || may_have() && (has(&NAMES.everywhere) || has(&NAMES.outside_packages) && !is_in_packages(path))
 }
 
 /// True if a path has a guarded name, or lies in a guarded directory or a repository.
@@ -81,7 +72,8 @@ pub(crate) fn is_guarded_by_link(root: &Path, path: &Path) -> bool {
         target.is_some_and(|target| target != root && path.starts_with(target))
     };
     let mut around = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
-    around.any(|directory| NAMES.by_last.values().flatten().any(|name| leads_to_path(directory.join(&name.path))))
+    around
+        .any(|directory| NAMES.all().flat_map(|name| name.ancestors()).any(|name| leads_to_path(directory.join(name))))
 }
 
 /// Guarded paths in some trees.
@@ -131,7 +123,8 @@ impl<'a> Guards<'a> {
     }
 
     fn record_link(&mut self, below: &Path, path: &Path) {
-        let is_beginning = names(below).any(|name| !name.is_whole) && !is_in_packages(below);
+        let begins = || NAMES.beginnings().any(|beginning| below.ends_with(beginning));
+        let is_beginning = NAMES.may_have(below) && begins() && !is_in_packages(below);
         if !is_beginning && !has_guarded_name(below) {
             return;
         }
@@ -157,7 +150,7 @@ impl<'a> Guards<'a> {
 
 /// True if an entry that is not a directory may be guarded. Other entries need no path, which saves time.
 pub(crate) fn may_matter(name: &OsStr, kind: FileType) -> bool {
-    NAMES.by_last.contains_key(name) || name == REPOSITORY || is_device(kind)
+    NAMES.components.contains(name) || name == REPOSITORY || is_device(kind)
 }
 
 fn is_device(kind: FileType) -> bool {
@@ -168,28 +161,26 @@ fn is_device(kind: FileType) -> bool {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        toml::from_str(include_str!("names.toml")).unwrap()
-    }
-
     #[test]
     fn guarded_names_match_at_any_depth_but_not_similar_names() {
-        let Table { everywhere, outside_packages, .. } = table();
-        for name in everywhere.iter().chain(&outside_packages) {
+        for name in NAMES.all() {
             for path in [name.clone(), Path::new("a/b").join(name), name.join("below")] {
                 assert!(is_guarded(&path), "{path:?}");
             }
             let neighbour = name.with_file_name("unguarded-name.txt");
             assert!(!is_guarded(&neighbour), "{neighbour:?}");
-            assert_eq!(is_guarded(&Path::new("node_modules/p").join(name)), everywhere.contains(name), "{name:?}");
+            assert_eq!(
+                is_guarded(&Path::new("node_modules/p").join(name)),
+                NAMES.everywhere.contains(name),
+                "{name:?}"
+            );
         }
     }
 
     #[test]
     fn manual_page_lists_every_name() {
         let page: Vec<&str> = include_str!("../../../man/cp-policy.5").split_whitespace().collect();
-        let Table { everywhere, outside_packages, .. } = table();
-        for name in everywhere.iter().chain(&outside_packages) {
+        for name in NAMES.all() {
             assert!(page.iter().any(|word| name == Path::new(word)), "{name:?}");
         }
     }
