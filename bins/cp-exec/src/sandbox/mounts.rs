@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
-};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::pieces::{detached, open_in, open_known, open_there, system, wanted};
@@ -68,7 +66,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
         replaced.extend(RESOLVER_FILES);
     }
     let (system, links) = system(plan.profile, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>());
-    let root = enter(plan.script.as_ref().map_or(0, |(_, text)| text.len())).at("root")?;
+    enter(plan.script.as_ref().map_or(0, |(_, text)| text.len())).at("root")?;
 
     let pieces = wanted(plan, system);
     let (private, others): (Vec<_>, Vec<_>) =
@@ -104,7 +102,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
     let clients = listen().at("supervisor socket")?;
     let write = |(name, text): &(String, Vec<u8>)| fs::write(Path::new(OWN_FILES).join(name), text);
     plan.view.files.iter().try_for_each(write).at("own files")?;
-    finish(&root).at("finish")?;
+    finish().at("finish")?;
     Ok(clients)
 }
 
@@ -118,22 +116,15 @@ fn hosts(network: Network) -> String {
 }
 
 /// Creates an empty root and enters it. The old root stays mounted until [`finish`].
-fn enter(script: usize) -> io::Result<OwnedFd> {
-    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+fn enter(script: usize) -> io::Result<()> {
+    // A directory that every machine has. It is covered only until the new root is moved away from it.
+    let at = "/proc";
     // Mount points, a few links, and the copy of the script.
-    let size = (4 << 20) + 2 * script;
-    for (name, value) in [("mode", "755".to_owned()), ("size", size.to_string()), ("nr_inodes", "65536".to_owned())] {
-        rustix::mount::fsconfig_set_string(&context, name, value)?;
-    }
-    rustix::mount::fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    rustix::mount::move_mount(&root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    rustix::process::fchdir(&root)?;
+    scratch(at, "755", (4 << 20) + 2 * script as u64, 65536, MountFlags::empty())?;
+    rustix::process::chdir(at)?;
     fs::create_dir(".old")?;
     rustix::process::pivot_root(".", ".old")?;
-    rustix::process::chdir("/")?;
-    Ok(root)
+    Ok(rustix::process::chdir("/")?)
 }
 
 /// Creates the socket of the supervisor. Every user inside the sandbox may connect to it.
@@ -149,12 +140,12 @@ fn listen() -> io::Result<OwnedFd> {
 }
 
 /// Detaches the old root, and makes the new one read-only.
-fn finish(root: &OwnedFd) -> io::Result<()> {
+fn finish() -> io::Result<()> {
     rustix::mount::unmount(OLD, UnmountFlags::DETACH)?;
     fs::remove_dir(OLD)?;
     rustix::process::chdir("/")?;
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
-    sys::set_mount_attributes(root.as_fd(), Attributes::Set(attributes), 0)
+    sys::set_mount_attributes(CWD, Attributes::Set(attributes), 0)
 }
 
 /// Mounts a path of the machine, if it exists.
