@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use cp_common::glob::name_matches;
 use rustix::fs::Stat;
 use rustix::mount::OpenTreeFlags;
 
@@ -154,24 +155,19 @@ const SETTINGS: &str = include_str!("settings.txt");
 /// The directory of the names that end in `*`.
 const ETC: &str = "/etc";
 
-fn listed() -> impl Iterator<Item = &'static Path> {
-    SETTINGS.lines().filter(|line| !line.starts_with('#')).map(Path::new)
+fn listed() -> impl Iterator<Item = &'static str> {
+    SETTINGS.lines().filter(|line| !line.starts_with('#'))
 }
 
 /// The settings and the kernel's descriptions that may be read. They need not exist.
 pub(super) fn settings() -> Vec<PathBuf> {
     let found: Vec<PathBuf> = fs::read_dir(ETC).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    let mut paths = Vec::new();
-    for path in listed() {
-        match path.as_os_str().as_encoded_bytes().strip_suffix(b"*") {
-            None => paths.push(path.to_owned()),
-            Some(beginning) => {
-                let begins = |path: &&PathBuf| path.as_os_str().as_encoded_bytes().starts_with(beginning);
-                paths.extend(found.iter().filter(begins).cloned());
-            }
-        }
-    }
-    paths
+    let is_meant = |pattern: &str, path: &PathBuf| name_matches(pattern, path.as_os_str().as_encoded_bytes());
+    let paths = listed().flat_map(|pattern| match pattern.contains('*') {
+        true => found.iter().filter(|path| is_meant(pattern, path)).cloned().collect(),
+        false => vec![PathBuf::from(pattern)],
+    });
+    paths.collect()
 }
 
 /// Programs, in the build profile.
@@ -200,8 +196,8 @@ mod tests {
     #[test]
     fn settings_lie_in_listed_directories() {
         assert!(listed().count() > 50);
-        assert!(listed().all(|path| [ETC, "/proc", "/sys"].iter().any(|above| path.starts_with(above))));
-        let mut begun = listed().filter(|path| path.to_string_lossy().contains('*'));
-        assert!(begun.all(|path| path.parent() == Some(Path::new(ETC))));
+        assert!(listed().map(Path::new).all(|path| [ETC, "/proc", "/sys"].iter().any(|above| path.starts_with(above))));
+        let mut begun = listed().filter(|path| path.contains('*'));
+        assert!(begun.all(|path| Path::new(path).parent() == Some(Path::new(ETC))));
     }
 }
