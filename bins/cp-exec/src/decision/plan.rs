@@ -228,21 +228,20 @@ fn environment(policy: &Policy, command: &Command, certificates: &BTreeMap<Strin
 /// Checks the variables that a request sets. A variable that is not allowed is an error, because the command could
 /// behave differently without it.
 pub(crate) fn check_variables(allowed_by_policy: &[String], asked: &BTreeMap<String, String>) -> Result<()> {
-    asked.iter().try_for_each(|(name, value)| check_variable(name, value, allowed_by_policy))
-}
-
-fn check_variable(name: &str, value: &str, allowed: &[String]) -> Result<()> {
-    if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-        return Err(Error::validation(format!("`{name}` is not a valid environment variable")).with("rule", "env_name"));
+    for (name, value) in asked {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            let message = format!("`{name}` is not a valid environment variable");
+            return Err(Error::validation(message).with("rule", "env_name"));
+        }
+        if let Some(pattern) = built_in().denied_variables.iter().find(|pattern| name_matches(pattern, name)) {
+            return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
+                .hint("remove it; no policy lets a request set it"));
+        }
+        let mut allowed = built_in().allowed_variables.iter().chain(allowed_by_policy);
+        if !allowed.any(|pattern| name_matches(pattern, name)) {
+            let message = format!("`{name}` is not on the list of variables a request may set");
+            return Err(allowable(refuse("env_not_allowed", message).hint("remove it"), "env", name));
+        }
     }
-    if let Some(pattern) = built_in().denied_variables.iter().find(|pattern| name_matches(pattern, name)) {
-        return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
-            .hint("remove it; no policy lets a request set it"));
-    }
-    let mut known = built_in().allowed_variables.iter().chain(allowed);
-    if known.any(|pattern| name_matches(pattern, name)) {
-        return Ok(());
-    }
-    let error = refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"));
-    Err(allowable(error.hint("remove it"), "env", name))
+    Ok(())
 }
