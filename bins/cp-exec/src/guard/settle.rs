@@ -6,7 +6,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cp_common::home::{Home, make_directory};
@@ -22,9 +21,6 @@ use crate::git_dir::Repository;
 use crate::policy::{Actor, Policy};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};
-
-/// Counts the runs of this process, to number their files.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// The longest time that the processes of a killed run may take to end. The kernel kills them immediately.
 const ENDING: Duration = Duration::from_secs(2);
@@ -67,7 +63,7 @@ impl OpenRun {
     ) -> Result<Self> {
         let directory = policy.cp_home.state("runs");
         make_directory(&directory)?;
-        let path = directory.join(format!("{}-{}.json", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed)));
+        let path = directory.join(format!("{}-{intent}.json", std::process::id()));
         let (ledger, actor, watched) = (policy.ledger.clone(), policy.actor.clone(), watched.clone());
         // Without it, the changes of a killed run are not recorded.
         let trees = before.and_then(|before| to_raw_value(before).ok());
