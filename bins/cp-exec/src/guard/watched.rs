@@ -50,24 +50,20 @@ impl Watched {
     /// The guarded names and repositories in the trees that a run may write.
     pub(crate) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.bounds.written());
-        let mut links = std::mem::take(&mut found.links);
-        links.retain(|path| !listed.contains(path));
+        found.links.retain(|path| !listed.contains(path));
         // A hidden tree is not writable.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
         found.repositories.retain(writable);
         found.paths.extend(found.bare.iter().flat_map(|bare| git_dir::parts_of_bare(bare)));
         // A repository that is hidden or read-only as a whole needs no read-only parts.
-        let (closed, within) = found.repositories.into_iter().partition(|path| is_closed(view, path));
-        found.repositories = within;
+        let closed: Vec<PathBuf> = found.repositories.extract_if(.., |path| is_closed(view, path)).collect();
         let mut own = made_by_runs(&policy.cp_home);
         // The repository of the whole project is its owner's, whoever made it.
-        own.retain(|path| !policy.base.starts_with(top_of(path)) && trees.iter().any(|root| path.starts_with(root)));
-        found.repositories.retain(|path| !own.contains(path));
+        own.retain(|path| !policy.base.starts_with(top_of(path)) && writable(path));
+        found.repositories.retain(|path| !own.contains(path) && !listed.contains(path));
         found.paths.retain(|path| !own.iter().any(|own| path.starts_with(own)));
-        found.repositories.retain(|path| !listed.contains(path));
-        let mut absent = policy.pristine_and_absent();
-        absent.retain(|path| trees.iter().any(|root| path.starts_with(root)));
+        let absent = policy.pristine_and_absent().into_iter().filter(writable).collect();
         let files: Vec<PathBuf> = found.paths.iter().filter(|path| path.ends_with(".git")).cloned().collect();
         let mut repositories = git_dir::find(&found.repositories, &files, &trees);
         repositories.retain(|repository| !view.is_within(Operation::Hidden, &repository.path));
@@ -75,7 +71,7 @@ impl Watched {
         let known = found.paths.iter().chain(&closed).filter_map(|path| identity(path)).collect();
         let link = |at: PathBuf| fs::read_link(&at).ok().map(|to| Link { at, to });
         let of_repositories = repositories.iter_mut().flat_map(|repository| std::mem::take(&mut repository.links));
-        let links = links.into_iter().filter_map(link).chain(of_repositories).collect();
+        let links = found.links.into_iter().filter_map(link).chain(of_repositories).collect();
         Self {
             trees,
             known,
