@@ -163,11 +163,8 @@ fn listed() -> impl Iterator<Item = &'static str> {
 pub(super) fn settings() -> Vec<PathBuf> {
     let found: Vec<PathBuf> = fs::read_dir(ETC).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     let is_meant = |pattern: &str, path: &PathBuf| name_matches(pattern, path.as_os_str().as_encoded_bytes());
-    let paths = listed().flat_map(|pattern| match pattern.contains('*') {
-        true => found.iter().filter(|path| is_meant(pattern, path)).cloned().collect(),
-        false => vec![PathBuf::from(pattern)],
-    });
-    paths.collect()
+    let all = |pattern: &str| found.iter().filter(|path| is_meant(pattern, path)).cloned().collect();
+    listed().flat_map(|pattern| if pattern.contains('*') { all(pattern) } else { vec![pattern.into()] }).collect()
 }
 
 /// Programs, in the build profile.
