@@ -110,7 +110,7 @@ impl Engine {
         // The steps must be on the disk before the model's next ledger entry.
         self.run.sync()?;
         let left = self.run.time_left()?;
-        let asked = self.parts.model.ask(&self.run.conversation, left, context);
+        let asked = self.parts.model.ask(&mut self.run.conversation, left, context);
         if let Err(error) = &asked
             && let Some(usage) = error.details().remove("usage")
             && let Ok(usage) = serde_json::from_value(usage)

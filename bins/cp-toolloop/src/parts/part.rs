@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find, unexpected};
-use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::record::{Kind, Record, open_line};
 use cp_common::wire::{Delta, Message, Prompt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_mcp_wire::Offers;
@@ -142,19 +142,65 @@ pub(crate) struct Model {
     drives: bool,
     /// The deltas of the last answer.
     pub(crate) deltas: Vec<Delta>,
+    prompt: PromptLine,
 }
+
+/// The record of a growing prompt. A turn is encoded once.
+#[derive(Default)]
+struct PromptLine {
+    line: Vec<u8>,
+    /// The number of turns in the line, and where they end.
+    turns: usize,
+    end: usize,
+}
+
+impl PromptLine {
+    /// The record of a prompt that has the same turns as the last one, and perhaps more.
+    fn line(&mut self, prompt: &mut Prompt) -> Result<&[u8]> {
+        let turns = std::mem::take(&mut prompt.messages);
+        let without = open_line(Kind::Prompt.name(), prompt);
+        prompt.messages = turns;
+        let without = without?;
+        // In a text before it, the quotes would be escaped.
+        let begin = memchr::memmem::find(&without, TURNS).map_or(0, |at| at + TURNS.len());
+        if self.turns == 0 {
+            self.line.extend_from_slice(&without[..begin]);
+            self.end = begin;
+        }
+        self.line.truncate(self.end);
+        for turn in prompt.messages.get(self.turns..).unwrap_or_default() {
+            if self.turns > 0 {
+                self.line.push(b',');
+            }
+            serde_json::to_writer(&mut self.line, turn)
+                .map_err(|e| Error::new(Code::Unknown, format!("encoding a prompt: {e}")))?;
+            self.turns += 1;
+        }
+        self.end = self.line.len();
+        self.line.extend_from_slice(&without[begin..]);
+        Ok(&self.line)
+    }
+}
+
+/// What precedes the turns in the record of a prompt.
+const TURNS: &[u8] = b"\"messages\":[";
 
 impl Model {
     /// The model of a plan.
     pub(super) fn new(plan: &Plan, limits: &Limits) -> Self {
-        Self { part: Part::of_model(plan, limits), drives: plan.model.drives, deltas: Vec::new() }
+        Self {
+            part: Part::of_model(plan, limits),
+            drives: plan.model.drives,
+            deltas: Vec::new(),
+            prompt: PromptLine::default(),
+        }
     }
 
     /// Asks for the next turn of a conversation; `None` after the time limit. A program that drives the loop itself
     /// gets only the new results.
     pub(crate) fn ask(
         &mut self,
-        so_far: &Conversation,
+        so_far: &mut Conversation,
         limit: Option<Duration>,
         context: &mut Context,
     ) -> Result<Option<Message>> {
@@ -165,11 +211,13 @@ impl Model {
         if knows {
             so_far.returned.iter().try_for_each(|result| child.send(Kind::ToolResult.name(), result))?;
         } else if so_far.returned.is_empty() {
-            child.send(Kind::Prompt.name(), &so_far.prompt)?;
+            child.write(self.prompt.line(&mut so_far.prompt)?)?;
         } else {
             // The results are on the ledger already.
-            let history = so_far.prompt.messages.len();
-            child.send(Kind::Prompt.name(), &Prompt { history, ..so_far.prompt.clone() })?;
+            let history = std::mem::replace(&mut so_far.prompt.history, so_far.prompt.messages.len());
+            let line = self.prompt.line(&mut so_far.prompt);
+            so_far.prompt.history = history;
+            child.write(line?)?;
         }
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -215,4 +263,24 @@ pub(crate) fn show(delta: &Delta, context: &mut Context) -> Result<()> {
     }
     context.out.record(Kind::Delta, delta)?;
     context.out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use cp_common::wire::Turn;
+
+    use super::*;
+
+    #[test]
+    fn line_of_a_growing_prompt_is_that_of_the_whole_prompt() {
+        let mut prompt = Prompt::of_text("a \"messages\":[] b");
+        prompt.system = Some("\"messages\":[{}]".to_owned());
+        let mut line = PromptLine::default();
+        for role in ["assistant", "user", "user"] {
+            assert_eq!(line.line(&mut prompt).unwrap(), open_line("prompt", &prompt).unwrap());
+            prompt.history = prompt.messages.len();
+            assert_eq!(line.line(&mut prompt).unwrap(), open_line("prompt", &prompt).unwrap());
+            prompt.messages.extend([Turn::text(role, "b"), Turn::text(role, "é\n")]);
+        }
+    }
 }
