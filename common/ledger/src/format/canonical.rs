@@ -5,15 +5,14 @@
 //! parts, and characters beyond ASCII as they are. That is what Python writes with `json.dumps(value, sort_keys=True,
 //! ensure_ascii=False)`.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use cp_common::json;
 use cp_common::keys::{Key, hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::format::line::Hash;
+use crate::format::line::{Hash, inside, members, value_at};
 
 /// The hash of a value: `sha256:` and 64 digits.
 pub fn hash_value(value: &Value) -> String {
@@ -102,28 +101,39 @@ fn write(value: &[u8], out: &mut Vec<u8>) {
     let separator = |at: usize| if at == 0 { &b""[..] } else { b", " };
     match value.first() {
         Some(b'{') => {
-            let members: BTreeMap<String, &RawValue> = serde_json::from_slice(value).unwrap_or_default();
+            let members = members(inside(value).unwrap_or_default());
+            let mut members: Vec<_> = members.map(|(name, value)| (unescaped(name), name, value)).collect();
+            members.sort_unstable();
             out.push(b'{');
-            for (at, (name, value)) in members.iter().enumerate() {
+            for (at, (_, name, value)) in members.into_iter().enumerate() {
                 out.extend_from_slice(separator(at));
-                json::string(name, out);
-                out.extend_from_slice(b": ");
-                write(value.get().as_bytes(), out);
+                out.push(b'"');
+                out.extend_from_slice(name);
+                out.extend_from_slice(b"\": ");
+                write(value, out);
             }
             out.push(b'}');
         }
         Some(b'[') => {
-            let elements: Vec<&RawValue> = serde_json::from_slice(value).unwrap_or_default();
+            let mut end = 0;
             out.push(b'[');
-            for (at, element) in elements.iter().enumerate() {
-                out.extend_from_slice(separator(at));
-                write(element.get().as_bytes(), out);
+            while let Some(element) = value_at(value, end + 1) {
+                out.extend_from_slice(separator(end));
+                end = element.end;
+                write(&value[element], out);
             }
             out.push(b']');
         }
         Some(b'-' | b'0'..=b'9') => number(value, out),
         _ => out.extend_from_slice(value),
     }
+}
+
+/// The name of a member, whose spelling is given without its quotes.
+fn unescaped(name: &[u8]) -> Cow<'_, [u8]> {
+    let read = || json::unquote(&[b"\"", name, b"\""].concat());
+    let read = name.contains(&b'\\').then(read).flatten();
+    read.map_or(Cow::Borrowed(name), |name| Cow::Owned(name.into_bytes()))
 }
 
 /// Whole numbers keep their digits; the others are written as Python writes them.
@@ -184,6 +194,7 @@ mod tests {
             r#"{"": [], "a": "é\"{,:", "b": [3, {"a": {"x": true, "y": null}, "z": 1}]}"#
         );
         assert_eq!(text(r#"{"\u00e9":1,"z":{}}"#), r#"{"z": {}, "é": 1}"#);
+        assert_eq!(text(r#"{"a\"":1,"a#":2,"a":3,"\n":4,"a!":5}"#), r#"{"\n": 4, "a": 3, "a!": 5, "a\"": 1, "a#": 2}"#);
         assert_eq!(text("[[],[[1]],{}]"), "[[], [[1]], {}]");
     }
 

@@ -351,7 +351,7 @@ fn string_at(text: &[u8], start: usize) -> Option<Range<usize>> {
 }
 
 /// Where the value is that starts there; `None` if none does.
-fn value_at(text: &[u8], start: usize) -> Option<Range<usize>> {
+pub(crate) fn value_at(text: &[u8], start: usize) -> Option<Range<usize>> {
     let mut depth = 0_u32;
     let mut at = start;
     loop {
