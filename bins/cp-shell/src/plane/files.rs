@@ -2,9 +2,9 @@
 //! bytes. The class of a path is that after all links are resolved; `modules/shell/capabilities.json` forbids the shell to
 //! read some. cp-exec decides about commands.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved_below;
@@ -13,6 +13,8 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::blob;
 use cp_policy::{PathClass, ROOTS_FILE, Table, classify, default_roots, parse_roots};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -72,39 +74,54 @@ impl Plane {
         }
     }
 
-    /// Opens a file below the root; returns its real path, or `None` if the file does not exist.
-    fn open_file(&self, below: &Path) -> Result<Option<(PathBuf, File)>> {
-        let path = match self.root.join(below).canonicalize() {
-            Ok(path) => path,
+    /// Opens a file below the root; returns its real path and its size, or `None` if the file does not exist.
+    fn open_file(&self, below: &Path) -> Result<Option<(PathBuf, File, u64)>> {
+        let mut path = self.root.join(below);
+        // Non-blocking, because a named pipe in place of a file must not make a request hang.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // A path without links and dots is the real path.
+        let mut opened = if is_plain(below) {
+            openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(Into::into)
+        } else {
+            Err(Errno::LOOP.into())
+        };
+        if opened.as_ref().is_err_and(|e| !is_absent(e)) {
+            opened = path.canonicalize().and_then(|real| {
+                path = real;
+                if path.starts_with(&self.root) {
+                    Ok(open(&path, flags, Mode::empty())?)
+                } else {
+                    Err(Errno::XDEV.into())
+                }
+            });
+        }
+        let file = match opened {
+            Ok(file) => File::from(file),
             Err(e) if is_absent(&e) => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::CrossesDevices => return Err(damaged(below, "leads outside of the tree")),
             Err(e) => return Err(failed(below, &e)),
         };
-        if !path.starts_with(&self.root) {
-            return Err(damaged(below, "leads outside of the tree"));
-        }
-        // Non-blocking, because a named pipe in place of a file must not make a request hang.
-        let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&path);
-        let file = opened.map_err(|e| failed(below, &e))?;
         let kind = file.metadata().map_err(|e| failed(below, &e))?;
         if !kind.is_file() {
             return Err(damaged(below, "not a regular file"));
         }
-        Ok(Some((path, file)))
+        Ok(Some((path, file, kind.len())))
     }
 
     /// Reads at most the last `limit` bytes of a file and declares them with their offset. Also returns true if these are
     /// all the bytes. `None` if the file does not exist.
     pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<(Vec<u8>, bool)>> {
-        let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        let mut read_tail = || -> std::io::Result<u64> {
-            let offset = file.metadata()?.len().saturating_sub(limit);
-            file.seek(SeekFrom::Start(offset))?;
-            (&file).take(limit).read_to_end(&mut bytes)?;
-            Ok(offset)
+        let Some((path, mut file, size)) = self.open_file(below)? else { return Ok(None) };
+        let offset = size.saturating_sub(limit);
+        // One more than its size, so that one read has all and the next is the end.
+        let mut bytes = Vec::with_capacity(usize::try_from(size - offset).unwrap_or_default() + 1);
+        let mut read_tail = || {
+            if offset > 0 {
+                file.seek(SeekFrom::Start(offset))?;
+            }
+            (&file).take(limit).read_to_end(&mut bytes)
         };
-        let offset = read_tail().map_err(|e| failed(below, &e))?;
+        read_tail().map_err(|e| failed(below, &e))?;
         let mut read = Read::whole(path.display().to_string(), Some(keys::hash(&bytes)));
         if offset > 0 {
             (read.offset, read.bytes) = (Some(offset), Some(bytes.len() as u64));
@@ -165,8 +182,8 @@ impl Plane {
 
     /// Reads a file block by block, and returns its hash.
     fn blocks(&self, below: &Path, each: &mut dyn FnMut(&[u8], &Path)) -> Result<Option<String>> {
-        let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
-        let (mut hasher, mut block) = (Sha256::new(), vec![0; BLOCK]);
+        let Some((path, mut file, size)) = self.open_file(below)? else { return Ok(None) };
+        let (mut hasher, mut block) = (Sha256::new(), vec![0; BLOCK.min(usize::try_from(size).unwrap_or(BLOCK) + 1)]);
         loop {
             match file.read(&mut block) {
                 Ok(0) => break,
@@ -214,6 +231,11 @@ pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
 /// Decodes UTF-8 text.
 pub(super) fn text(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|e| format!("not UTF-8: byte {}", e.valid_up_to()))
+}
+
+/// True if no part of a path is empty, `.` or `..`.
+fn is_plain(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().split(|byte| *byte == b'/').any(|part| matches!(part, b"" | b"." | b".."))
 }
 
 fn is_absent(error: &std::io::Error) -> bool {
@@ -325,6 +347,23 @@ mod tests {
         let hashes: Vec<String> = files.take_reads().into_iter().filter_map(|read| read.hash).collect();
         assert_eq!(hashes, [keys::hash(b"one"), keys::hash(b"two")]);
         assert!(files.take_reads().is_empty());
+    }
+
+    #[test]
+    fn file_behind_links_and_dots_is_declared_with_its_real_path() {
+        let (root, files) = files();
+        std::fs::create_dir(root.path().join("d")).unwrap();
+        std::fs::write(root.path().join("d/f"), "1").unwrap();
+        symlink("d", root.path().join("to-directory")).unwrap();
+        symlink("d/f", root.path().join("to-file")).unwrap();
+        for below in ["d/f", "to-directory/f", "to-file", "d/../d/./f"] {
+            assert_eq!(files.json(below).unwrap(), Some(json!(1)), "{below}");
+        }
+        for absent in ["d/g", "to-directory/g", "d/f/g", "d/f/", "x/../d/f"] {
+            assert_eq!(files.json(absent).unwrap(), None, "{absent}");
+        }
+        let paths: Vec<String> = files.take_reads().into_iter().map(|read| read.path).collect();
+        assert_eq!(paths, [files.root.join("d/f").display().to_string()]);
     }
 
     #[test]
