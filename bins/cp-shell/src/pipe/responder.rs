@@ -76,10 +76,10 @@ impl Pipe {
         }
         tracker.end(outcome.is_ok());
         let outcome = outcome.map_err(Failure::from);
-        let output = outcome.as_ref().map_or_else(|failure| json!(failure), Value::clone);
+        let failed = outcome.as_ref().err().map(|failure| json!(failure));
         let command = String::from_utf8_lossy(&text);
         let files = [plane.take_reads(), std::mem::take(writes)];
-        let ended = (outcome.is_ok(), &output);
+        let ended = (outcome.is_ok(), outcome.as_ref().ok().or(failed.as_ref()).unwrap_or(&Value::Null));
         let evidence = journal.stage((form, &command), started, ended, files, &std::mem::take(calls))?;
         Ok(match outcome {
             Ok(result) => Response { status: "ok", result: Some(result), error: None, evidence },

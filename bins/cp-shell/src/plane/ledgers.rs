@@ -120,9 +120,9 @@ pub(super) fn gates() -> Result<Map<String, Value>> {
 /// `gate_status`
 pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value> {
     let mut gates = gates()?;
+    let names: Vec<String> = gates.keys().cloned().collect();
     if let Some(gate) = gate {
         if !gates.contains_key(gate) {
-            let names: Vec<String> = gates.keys().cloned().collect();
             return Err(fault("INVALID_REQUEST", format!("no gate `{gate}`"))
                 .with("field", "gate")
                 .with("valid_gates", names.clone())
@@ -136,7 +136,7 @@ pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value> {
             if !has_failed(entry) {
                 return;
             }
-            let failure = failure(entry, number, path);
+            let failure = failure(entry, number, path, &names);
             if gate.is_none_or(|gate| failure["gate"] == gate) {
                 count += 1;
                 if recent.len() == RECENT {
@@ -169,7 +169,7 @@ fn has_failed(entry: &Value) -> bool {
     event_of(entry).to_uppercase().contains("FAIL")
 }
 
-fn failure(entry: &Value, number: u64, path: &Path) -> Value {
+fn failure(entry: &Value, number: u64, path: &Path, gates: &[String]) -> Value {
     let text = |names: &[&str]| {
         let found = names.iter().find_map(|name| member(entry, name)?.as_str());
         found.map(str::to_owned)
@@ -181,7 +181,7 @@ fn failure(entry: &Value, number: u64, path: &Path) -> Value {
         named => evidence.extend(named.cloned()),
     }
     json!({
-        "gate": text(&["gate"]).or_else(|| gate_in(event_of(entry))),
+        "gate": text(&["gate"]).or_else(|| gate_in(event_of(entry), gates)),
         "timestamp": text(&["timestamp", "ts"]),
         "package_id": text(&["package_id", "submission_id"]),
         "error_message": text(&["error_message", "reason", "error", "message"]),
@@ -190,10 +190,9 @@ fn failure(entry: &Value, number: u64, path: &Path) -> Value {
 }
 
 /// The gate in the name of an event, such as `G0A_FAILED`.
-fn gate_in(event: &str) -> Option<String> {
-    let gates = gates().ok()?;
+fn gate_in(event: &str, gates: &[String]) -> Option<String> {
     let mut words = event.split(|c: char| !c.is_ascii_alphanumeric());
-    words.find(|word| gates.contains_key(*word)).map(str::to_owned)
+    words.find_map(|word| gates.iter().find(|gate| *gate == word)).cloned()
 }
 
 /// The state of the gates by the newest entries; closed if they cannot be read.

@@ -194,12 +194,15 @@ fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value> {
 
 /// `compliance`
 fn compliance(plane: &Plane) -> Result<Value> {
+    let stats = registries::stats(plane)?;
+    let count = |file: &str| stats["by_registry"][file.trim_start_matches("registries/")].as_u64().unwrap_or_default();
+    let [frameworks, specs] = [registries::FRAMEWORKS, registries::SPECS].map(count);
     Ok(json!({
         "governance_chain": ledgers::built_in::<Value>(CHAIN)?,
         "gates": ledgers::gates()?,
-        "registry_stats": registries::stats(plane)?,
-        "frameworks_count": plane.table(registries::FRAMEWORKS)?.rows.len(),
-        "specs_count": plane.table(registries::SPECS)?.rows.len(),
+        "registry_stats": stats,
+        "frameworks_count": frameworks,
+        "specs_count": specs,
         "quick_reference": ledgers::built_in::<Value>(QUICK_REFERENCE)?,
     }))
 }
