@@ -311,16 +311,24 @@ fn deadline_during_start_is_timeout() {
     }
 }
 
+/// The description of the tool tells models of these members.
 #[test]
-fn system_get_info_has_user() {
+fn system_has_what_its_description_names() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let (answers, _) = exec.answers(&[], r#"{"tool":"system","operation":"get_info","arguments":{}}"#);
-        let value = &answers[0]["data"]["value"];
+        let value = |operation: &str| {
+            let (answers, _) = exec.answers(&[], &format!(r#"{{"tool":"system","operation":"{operation}"}}"#));
+            answers[0]["data"]["value"].clone()
+        };
+        let (info, status) = (value("get_info"), value("get_status"));
         let id =
             exec.inside("id -un").get("stdout").and_then(|name| name.as_str()).unwrap_or_default().trim().to_owned();
-        let numbered = value["uid"].to_string();
-        assert!([id.as_str(), numbered.as_str()].contains(&value["user"].as_str().unwrap()), "{who:?}: {value}");
+        let numbered = info["uid"].to_string();
+        assert!([id.as_str(), numbered.as_str()].contains(&info["user"].as_str().unwrap()), "{who:?}: {info}");
+        assert!(["os", "architecture", "hostname"].iter().all(|name| info[name].is_string()), "{info}");
+        assert_eq!(status["load"].as_array().map(Vec::len), Some(3), "{status}");
+        let bytes = ["memory_total_bytes", "memory_available_bytes", "disk_free_bytes"];
+        assert!(bytes.iter().all(|name| status[name].as_u64() > Some(0)), "{status}");
     }
 }
 

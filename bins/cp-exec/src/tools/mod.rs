@@ -90,7 +90,10 @@ fn status(policy: &Policy) -> serde_json::Value {
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
     let space = rustix::fs::statvfs(&policy.base).ok();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: Vec<f64> = load.split(' ').take(3).filter_map(|average| average.parse().ok()).collect();
     json!({
+        "load": load,
         "memory_total_bytes": kilobytes("MemTotal:").map(|kb| kb * 1024),
         "memory_available_bytes": kilobytes("MemAvailable:").map(|kb| kb * 1024),
         "disk_free_bytes": space.map(|space| space.f_bavail * space.f_frsize),
