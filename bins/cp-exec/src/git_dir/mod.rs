@@ -20,6 +20,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::thread;
 
 use crate::exec_result::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -141,7 +142,9 @@ impl Session {
         let settings = watch.iter().flat_map(|watch| watch.compare(private));
         let findings = repositories.iter().flat_map(Repository::compare).chain(settings).collect();
         self.placeholders.clear();
-        watch.into_iter().for_each(Watch::end);
+        // The kernel takes more than 10 ms to close it, and the answer need not wait for it. Another process that closes
+        // it would outlive this one, and not every container has a first process that waits for it.
+        _ = thread::Builder::new().spawn(|| drop(watch));
         findings
     }
 }

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -67,16 +66,6 @@ impl Watch {
             bound.text = super::read_small(&bound.path);
         }
         Self { inotify: inotify.ok(), bound }
-    }
-
-    /// Leaves the descriptor to a program that ends at once, because the kernel takes some 10 ms to close it, for which
-    /// the end of this process would wait.
-    pub(super) fn end(self) {
-        let Some(inotify) = self.inotify else { return };
-        let program = duct::cmd!("/bin/true").dir("/").stdin_file(inotify).stdout_null().stderr_null().unchecked();
-        if let Ok(left) = program.start() {
-            _ = thread::Builder::new().spawn(move || drop(left.wait()));
-        }
     }
 
     /// The descriptor to wait for.
