@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use cp_common::stream::filter::Body;
 use cp_common::wire::{self, quoted};
 use cp_common::{Error, Result, words};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -104,8 +104,18 @@ const OPERATIONS: &str = "shell and bash: execute_command; filesystem: read_file
 pub(crate) struct Source {
     /// The id and the tool of a tool call; `None` for a bare request.
     pub call: Option<[String; 2]>,
-    /// The request as it is recorded.
-    pub recorded: Value,
+    request: Box<RawValue>,
+}
+
+/// Only a refusal is recorded with its request.
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, out: S) -> std::result::Result<S::Ok, S::Error> {
+        let request = without_values(&self.request);
+        match &self.call {
+            Some([_, name]) => json!({ "name": name, "input": request }).serialize(out),
+            None => request.serialize(out),
+        }
+    }
 }
 
 /// Parses a line as a request. An invalid one is refused in order, like any other. `home` is the value of `~`.
@@ -121,7 +131,7 @@ pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Requ
                 }
                 of(&tool, operation.as_deref(), arguments.map_or("{}", RawValue::get), home)
             });
-            Ok((Source { call: None, recorded: without_values(row) }, request))
+            Ok((Source { call: None, request: row.to_owned() }, request))
         }
         Body::Record(record) => {
             let call: wire::ToolCall = record.read()?;
@@ -129,8 +139,7 @@ pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Requ
             if let Ok(Request::Tool(tool)) = &mut request {
                 tool.timeout = call.timeout;
             }
-            let recorded = json!({ "name": call.name, "input": without_values(&call.input) });
-            Ok((Source { call: Some([call.id, call.name]), recorded }, request))
+            Ok((Source { call: Some([call.id, call.name]), request: call.input }, request))
         }
     }
 }

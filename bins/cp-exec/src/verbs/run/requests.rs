@@ -77,7 +77,7 @@ impl Requests<'_> {
         let engine = &mut self.engine;
         engine.policy.actor.call = asked.call.as_ref().map(|[id, _]| id.clone());
         let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
-        let mut prepared = match on_record(engine, &asked.recorded, work)? {
+        let mut prepared = match on_record(engine, asked, work)? {
             Work::Item(item) => return Ok(Work::Item(item)),
             Work::Run(prepared) => prepared,
         };
