@@ -147,7 +147,8 @@ pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Requ
 /// A request for the ledger, with the names but not the values of its variables.
 fn without_values(request: &RawValue) -> Value {
     let mut value = serde_json::from_str(request.get()).unwrap_or_else(|_| Value::from(request.get()));
-    for pointer in ["/env", "/arguments/env"] {
+    // The last one is that of a record which is not valid.
+    for pointer in ["/env", "/arguments/env", "/data/input/env"] {
         let variables = value.pointer_mut(pointer).and_then(Value::as_object_mut);
         variables.into_iter().flatten().for_each(|(_, value)| *value = "…".into());
     }

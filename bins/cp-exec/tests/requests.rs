@@ -61,6 +61,23 @@ fn signal_ends_run_and_records_result() {
 }
 
 #[test]
+fn refused_request_is_recorded_without_values_of_variables() {
+    let exec = Exec::with_policy(Who::Me, "[exec]\nallowed_commands = [\"true\"]\n");
+    let input = r#"{"command":"absent","env":{"LANG":"word7"}}"#;
+    for request in [
+        format!(r#"{{"tool":"shell","operation":"execute_command","arguments":{input}}}"#),
+        format!(
+            r#"{{"ok":true,"schema_version":"1.0","type":"tool_call","data":{{"id":"1","name":"shell","input":{input}}}}}"#
+        ),
+        format!(r#"{{"schema_version":"1.0","type":"tool_call","data":{{"id":"1","name":"shell","input":{input}}}}}"#),
+    ] {
+        exec.command(&[]).stdin(request.clone()).run();
+        let recorded = exec.entries("exec.refused").pop().unwrap()["data"]["asked"].to_string();
+        assert!(recorded.contains(r#""env":{"LANG":"…"}"#) && recorded.contains("absent"), "{request}: {recorded}");
+    }
+}
+
+#[test]
 fn ledger_has_keyed_hashes_of_variable_values() {
     let exec = Exec::with_policy(Who::Me, &policy_with("env_allow = [\"WORD\"]"));
     for value in ["swordfish", "swordfish", "haddock"] {
